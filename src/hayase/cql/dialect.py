@@ -8,8 +8,9 @@ A node of a tree holds in `meta["span"]` the start and end of the text it was re
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sqlglot import Token, TokenType, exp
@@ -18,7 +19,10 @@ from sqlglot.parsers.duckdb import DuckDBParser
 
 from hayase.cql.window_functions import find_window_calls
 
-__all__ = ["STREAM_OPERATORS", "ParsedText", "StreamOperator", "find_stream_operator", "parse_statements"]
+__all__ = [
+    "STREAM_OPERATORS", "NestedOperators", "ParsedText", "StreamOperator", "find_nested_operators", "find_stream_operator",
+    "parse_statements",
+]  # fmt: skip
 
 logging.getLogger("sqlglot").setLevel(
     logging.ERROR
@@ -34,9 +38,16 @@ class ParsedText:
     windows: tuple[tuple[int, int], ...]
 
 
-def parse_statements(tokens: Sequence[Token], text: str) -> ParsedText:
-    """Parse the statements of a text, with spans. Raise sqlglot's errors."""
+def parse_statements(
+    tokens: Sequence[Token], text: str, nested: Mapping[int, str] = MappingProxyType({})
+) -> ParsedText:
+    """Parse the statements of a text, with spans. Raise sqlglot's errors.
+
+    `nested` are the kinds of the stream operators around sub-queries in FROM, by the offset of the closing parenthesis; they are
+    in `meta["stream"]` of the sub-query.
+    """
     parser = _Parser(dialect=DuckDB())
+    parser.operators = nested
     kept, calls = find_window_calls(tokens)
     statements = [statement for statement in parser.parse(kept, text) if statement is not None]
     windows: set[tuple[int, int]] = set()
@@ -66,6 +77,8 @@ def _with_span(parse: Callable[..., Any], *, unless_continued: bool = False) -> 
 
 class _Parser(DuckDBParser):
     """DuckDB's parser, which also records spans and reads windows."""
+
+    operators: Mapping[int, str] = MappingProxyType({})
 
     def _span(self, node: Any, first: int) -> Any:
         if isinstance(node, exp.Expr) and self._index > first:
@@ -100,10 +113,13 @@ class _Parser(DuckDBParser):
         return self._window(super()._parse_table_alias(*args, **kwargs))
 
     def _parse_subquery(self, this: Any, parse_alias: bool = True) -> Any:
+        operator = self.operators.get(self._prev.start) if self._prev else None
         window = self._window(exp.Null()) if this is not None and parse_alias else None
         subquery = super()._parse_subquery(this, parse_alias=parse_alias)
         if window is not None and subquery is not None:
             subquery.meta.update(window.meta)
+        if operator is not None and subquery is not None:
+            subquery.meta["stream"] = operator
         return subquery
 
     _parse_table = _with_span(DuckDBParser._parse_table)
@@ -130,13 +146,34 @@ class StreamOperator:
     place: int
 
 
-def find_stream_operator(tokens: Sequence[Token]) -> tuple[StreamOperator | None, list[Token]]:
-    """Return the operator around the whole query, if there is one, and the tokens of misplaced ones.
+@dataclass(frozen=True, slots=True)
+class NestedOperators:
+    """The stream operators around sub-queries in FROM: their tokens, and their kinds by the offset of the closing parenthesis."""
 
-    It is written around the query, `Istream(select a from s)`, or, as in the literature on CQL, around the select list:
-    `select Istream(a) from s`.
-    """
-    calls = [
+    tokens: frozenset[int]
+    kinds: Mapping[int, str]
+
+
+def find_nested_operators(tokens: Sequence[Token]) -> NestedOperators:
+    """Return the operators that stand before a sub-query in FROM: `from Istream(select ...) [Rows 5]`."""
+    before = (TokenType.FROM, TokenType.JOIN, TokenType.COMMA, TokenType.L_PAREN)
+    kinds: dict[int, str] = {}
+    found: set[int] = set()
+    for at in _operator_calls(tokens):
+        inside = tokens[at + 2].token_type if at + 2 < len(tokens) else None
+        close = _closing_parenthesis(tokens, at + 1)
+        if at and tokens[at - 1].token_type in before and inside in _QUERY_STARTS and close is not None:
+            found.add(at)
+            kinds[tokens[close].start] = tokens[at].text.lower()
+    return NestedOperators(frozenset(found), kinds)
+
+
+_QUERY_STARTS = (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN)
+
+
+def _operator_calls(tokens: Sequence[Token]) -> list[int]:
+    """Return the places of the names of stream operators before a parenthesis."""
+    return [
         at
         for at, token in enumerate(tokens[:-1])
         if token.text.lower() in STREAM_OPERATORS
@@ -144,6 +181,16 @@ def find_stream_operator(tokens: Sequence[Token]) -> tuple[StreamOperator | None
         and token.token_type is not TokenType.STRING
         and tokens[at + 1].token_type is TokenType.L_PAREN
     ]
+
+
+def find_stream_operator(tokens: Sequence[Token]) -> tuple[StreamOperator | None, list[Token]]:
+    """Return the operator around the whole query, if there is one, and the tokens of misplaced ones.
+
+    It is written around the query, `Istream(select a from s)`, or, as in the literature on CQL, around the select list:
+    `select Istream(a) from s`.
+    """
+    nested = find_nested_operators(tokens).tokens
+    calls = [at for at in _operator_calls(tokens) if at not in nested]
     if not calls:
         return None, []
     first = calls[0]

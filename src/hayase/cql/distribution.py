@@ -43,6 +43,7 @@ from hayase.cql.logical import (
     Window,
     children,
 )
+from hayase.cql.record_streams import is_one_stream, is_stream
 from hayase.cql.steps import leaf_nodes, source_column
 
 __all__ = [
@@ -75,14 +76,21 @@ class Fragment:
     keys: tuple[LeafKey, ...]
 
 
-def cut(query: str, root: Node, between: Callable[[str, pa.Schema], StreamDeclaration]) -> tuple[Fragment, ...]:
+def cut(
+    query: str,
+    root: Node,
+    between: Callable[[str, pa.Schema], StreamDeclaration],
+    name: str | None = None,
+    first: int = 1,
+) -> tuple[Fragment, ...]:
     """Cut a query into fragments, each after those that it reads. The last one gives the result and has the query's name.
 
-    `between(name, schema)` declares the stream to which the fragment of that name writes its rows.
+    `between(name, schema)` declares the stream to which the fragment of that name writes its rows. For a stream inside of the
+    query, `name` is that of the stream, and `first` is the first number for fragments that is not taken.
     """
     placement = _Cutter(query, between).place(root)
-    numbers = {fragment.name: f"_{query}_{number}" for number, fragment in enumerate(placement.cuts, 1)}
-    fragments = (*placement.cuts, Fragment(query, placement.node, placement.keys))
+    numbers = {fragment.name: f"_{query}_{number}" for number, fragment in enumerate(placement.cuts, first)}
+    fragments = (*placement.cuts, Fragment(name or query, placement.node, placement.keys))
     return tuple(
         replace(fragment, name=numbers.get(fragment.name, fragment.name), root=_rename_sources(fragment.root, numbers))
         for fragment in fragments
@@ -251,6 +259,8 @@ class _Cutter:
         """Return the best placement of a plan that may use any key."""
         if is_leaf(node):
             return _Placement(node, (_default_key(node),))
+        if isinstance(node, ToStream) and is_stream(node.child) and not is_one_stream(node.child):
+            return _Placement(node, tuple(() for _ in leaves(node)))  # in the order of times, then of the streams
         if not _is_stateful(node):
             return _combine(node, [self.place(child) for child in children(node)])
         possible_keys = [columns for columns, _ in _possible_keys(node)]

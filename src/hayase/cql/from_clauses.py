@@ -20,9 +20,10 @@ from hayase.core.times import duration_text
 from hayase.cql import logical, syntax
 from hayase.cql.asof_joins import asof_join
 from hayase.cql.bounded_leaves import bounds_fields, misfit
-from hayase.cql.columns import cast_to, column, conjunction, with_names
+from hayase.cql.columns import cast_to, column, conjunction, select_columns, with_names
 from hayase.cql.equalities import node_join_keys
 from hayase.cql.logical import Expression, Node
+from hayase.cql.nested_streams import NestedStreams, as_stream
 from hayase.cql.query_expressions import ExpressionResolver, comparable_sides
 from hayase.cql.scopes import Context, FromClause, HiddenScope, MergedColumn, Relation, ResolvedName, Scope
 from hayase.cql.subquery_expressions import is_list
@@ -39,7 +40,8 @@ _LATERAL_HINT = "select the column in the sub-query, and compare it in ON or WHE
 
 
 class FromClauses:
-    """Resolves FROM clauses over declared streams and tables; `query` resolves a sub-query, and `where` filters by a condition.
+    """Resolves FROM clauses over declared streams and tables; `query` resolves a sub-query, and `where` filters by a condition;
+    `streams` declares the sub-queries that are streams of their own.
 
     `names_time` says whether the statement names `event_time`; `relations` are all that the statement reads.
     """
@@ -49,13 +51,14 @@ class FromClauses:
         resolver: ExpressionResolver,
         sources: Mapping[str, StreamDeclaration],
         tables: Mapping[str, Lookup],
-        query: Callable[[syntax.Query, Context], Node | None],
+        query: Callable[[syntax.Query, Context, bool], Node | None],
         where: Callable[[syntax.Condition, Node, Scope], Node],
         names_time: bool,
         relations: Sequence[syntax.Named],
+        streams: NestedStreams,
     ):
         self._resolver, self._sources, self._query, self._where = resolver, sources, query, where
-        self._names_time, self._named_relations = names_time, relations
+        self._names_time, self._named_relations, self._streams = names_time, relations, streams
         self._tables = TableJoins(resolver, tables, self.relation)
 
     def resolve(
@@ -90,13 +93,36 @@ class FromClauses:
             hint = suggestion(part.text, [stream.name for stream in self._sources.values()])
             self._resolver.refuse(part, f'unknown stream "{part.text}"', hint)
             return None
-        alias = relation.alias or declaration.name
+        if relation.window is None or not (declaration.lifetimes or declaration.changes):
+            return self._source(relation, declaration, relation.alias or declaration.name, context)
+        plain = replace(relation, window=None, columns=())
+        clause = self._source(plain, declaration, declaration.name, Context())
+        if clause is None:
+            return None
+        (names,) = clause.scope.relations
+        rows = select_columns(clause.node, [names.flat(name) for name in names.columns])
+        plan = as_stream(with_names(rows, names.columns, part))
+        return self._inner_stream(replace(relation, alias=relation.alias or declaration.name), plan, context)
+
+    def _inner_stream(self, relation: syntax.Named | syntax.Nested, plan: Node, context: Context) -> FromClause | None:
+        """Resolve a sub-query that is a stream of its own, which is read through the window behind it."""
+        declaration = self._streams.declare(plan)
+        if declaration is None:
+            return None
+        return self._source(relation, declaration, relation.alias, context, plan)
+
+    def _source(
+        self, relation: syntax.Named | syntax.Nested, declaration: StreamDeclaration, alias: str | None,
+        context: Context, plan: Node | None = None,
+    ) -> FromClause | None:  # fmt: skip
+        """Resolve a stream with its window; `plan` is that of a stream inside of the query."""
+        part = relation.part
         fields = _row_fields(declaration)
         names = tuple(field.name for field in fields)
         extra = [] if declaration.changes else _extra_time_fields(declaration, names, self._names_time)
         nameable = tuple(field.name for field in extra if field.name.lower() == EVENT_TIME)
         former = declaration.time if declaration.hides_time else None
-        relation_names = Relation(alias, context.prefix(alias), names, nameable, former)
+        relation_names = Relation(alias, context.prefix(alias or "subquery"), names, nameable, former)
         window = self._window(relation.window, declaration, relation_names)
         if window is None:
             return None
@@ -109,7 +135,7 @@ class FromClauses:
         renamed = tuple((new, old) for new, old in zip(aliases, named) if new != old)
         relation_names = replace(relation_names, columns=aliases, renamed=renamed)
         schema = pa.schema([pa.field(f"{relation_names.prefix}.{field.name}", field.type) for field in fields])
-        source = logical.Source(declaration, relation_names.prefix, window, schema, part.line, part.column)
+        source = logical.Source(declaration, relation_names.prefix, window, schema, part.line, part.column, plan)
         return FromClause(source, context.scope((relation_names,)))
 
     def _window(
@@ -117,10 +143,6 @@ class FromClauses:
     ) -> logical.Window | None:
         if window is None:
             return logical.Window("unbounded")
-        if stream.lifetimes or stream.changes:
-            hint = "its rows have lifetimes of their own; only a stream has a window"
-            self._resolver.refuse(window.part, f'a window after the relation "{stream.name}" is not supported', hint)
-            return None
         schema = stream.arrow_schema
         names = [field.name for field in _row_fields(stream)]
         spelled = {EVENT_TIME: stream.time} | {column.lower(): column for column in names}
@@ -174,9 +196,13 @@ class FromClauses:
 
     def _nested(self, relation: syntax.Nested, context: Context) -> FromClause | None:
         hidden = HiddenScope(context.scope(context.beside), _LATERAL, _LATERAL_HINT)
-        node = self._query(relation.query, Context(hidden=hidden))
+        is_inner = relation.stream is not None or relation.window is not None
+        node = self._query(relation.query, Context(hidden=hidden), is_inner)
         if node is None:
             return None
+        if is_inner:
+            plan = logical.ToStream(relation.stream, node) if relation.stream else as_stream(node)
+            return self._inner_stream(relation, plan, context)
         names = self._column_aliases(relation, node.schema.names)
         if names is None:
             return None
@@ -351,15 +377,15 @@ def _with_merged(both: Scope, merged: _UsingColumns) -> Scope:
 def refuse_several_windows(resolver: ExpressionResolver, *relations: syntax.Relation) -> None:
     """Refuse relations with several windows: they cannot be joined."""
     for relation in relations:
-        if isinstance(relation, syntax.Named) and relation.window and relation.window.several:
-            message = "several windows in a join are not supported"
-            resolver.refuse(relation.window.part, message, SEVERAL_WINDOWS_HINT)
+        window = syntax.window_of(relation)
+        if window is not None and window.several:
+            resolver.refuse(window.part, "several windows in a join are not supported", SEVERAL_WINDOWS_HINT)
 
 
 def _refuse_sessions_of_groups(resolver: ExpressionResolver, *relations: syntax.Relation) -> None:
     """Refuse sessions without Partition By in a join: it is not clear which records belong together."""
     for relation in relations:
-        window = relation.window if isinstance(relation, syntax.Named) else None
+        window = syntax.window_of(relation)
         if window is not None and window.kind == "session" and not window.partition:
             hint = "write the columns that a session is about: [Partition By user Session 30 minutes]"
             resolver.refuse(window.part, "a session in a join needs Partition By", hint)

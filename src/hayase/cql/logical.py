@@ -98,6 +98,8 @@ class Source:
     """`alias.column` for every column; for a relation, without the columns that hold its lifetimes or changes."""
     line: int = 1
     column: int = 1
+    query: Node | None = None
+    """The plan of the stream, if it is one inside of the query (`cql.nested_streams`)."""
 
     @property
     def bounds(self) -> tuple[str, ...]:
@@ -435,7 +437,10 @@ def children(node: Node) -> tuple[Node, ...]:
 
 def describe(node: Node) -> list[str]:
     """Return the plan as lines of text: every node, with its children indented below it."""
-    inner = [f"  {line}" for child in children(node) for line in describe(child)]
+    below = children(node)
+    if isinstance(node, Source) and node.query is not None:
+        below = (node.query,)
+    inner = [f"  {line}" for child in below for line in describe(child)]
     return [_line(node), *inner]
 
 

@@ -17,6 +17,7 @@ from hayase.core.errors import DeclarationError, Mistake, by_place, suggestion
 from hayase.core.stages import Lookup, Stage
 from hayase.cql import logical
 from hayase.cql.distribution import check_keys, cut, leaves, source_of
+from hayase.cql.nested_streams import nested_sources
 from hayase.cql.outputs import intermediate_stream, output_stream, written_columns
 from hayase.cql.projection import chooses_time, is_stateless, stateless_stage
 from hayase.cql.resolution import resolve
@@ -128,34 +129,59 @@ class _QueryPlanner:
         """Plan one more query. Raise DeclarationError with all its mistakes."""
         read = {source: self.streams[source] for source in sources if source in self.streams}
         tables = {source: self._tables[source] for source in sources if source in self._tables}
-        root = recompute_calls(resolve(statement, read, self._aggregates, tables))
-        stateless = is_stateless(root)
-        mistakes = [] if stateless else [*check_keys(root), *_event_time_mistakes(root)]
+        root = recompute_calls(resolve(statement, read, self._aggregates, tables, name))
+        inner = [
+            (nested.declaration.name, recompute_calls(nested.query)) for nested in nested_sources(root) if nested.query
+        ]
+        mistakes = [mistake for _, plan in (*inner, (name, root)) for mistake in _plan_mistakes(plan)]
         if mistakes:
             raise DeclarationError(sorted(mistakes, key=by_place))
-        behind = {base.name: base for source in read for base in self._bases[source]}
+        order: tuple[tuple[str, bool, bool], ...] = ()
+        if not isinstance(root, logical.ToStream):
+            order = result_order(statement.query.ordering, root.schema.names)
+        drafts: list[Draft] = []
+        for stream, plan in inner:
+            built = self._plan(stream, plan, statement.canon, name, len(drafts) + 1)
+            drafts += built if stream not in self._views else []  # its readers read what is behind the view
+        drafts += self._plan(name, root, statement.canon, name, len(drafts) + 1, order)
+        self.queries.append(PlannedQuery(name, text, root, tuple(drafts)))
+
+    def _plan(
+        self, name: str, root: logical.Node, canon: str, query: str, first: int,
+        order: tuple[tuple[str, bool, bool], ...] = (),
+    ) -> list[Draft]:  # fmt: skip
+        """Plan the query itself, or a stream inside of it, whose stages are numbered from `first` on."""
+        stateless = is_stateless(root)
+        behind = {base.name: base for leaf in leaves(root) for base in self._bases[source_of(leaf).declaration.name]}
         chosen = stateless and chooses_time(root)  # then its log must be read: only that has its event times
         if not chosen:
             self._triggers.add(name, root, is_view=stateless)
-        built = [stateless_stage(name, root, statement.canon)] if stateless else self._stages(name, root, statement)
-        drafts = tuple(read_through_views(self._views, draft) for draft in built)
+        built = (
+            [stateless_stage(name, root, canon)] if stateless else self._stages(name, root, canon, query, first, order)
+        )
+        drafts = [read_through_views(self._views, draft) for draft in built]
         self._bases[name] = tuple(behind.values())
         self.streams[name] = drafts[-1].stage.stream
         if chosen:
             self._bases[name] = (self.streams[name],)
         elif stateless:
             self._views[name] = drafts[-1]
-        self.queries.append(PlannedQuery(name, text, root, drafts))
+        return drafts
 
-    def _stages(self, name: str, root: logical.Node, statement: Statement) -> list[Draft]:
-        canon = statement.canon
-        order: tuple[tuple[str, bool, bool], ...] = ()
-        if not isinstance(root, logical.ToStream):
-            order = result_order(statement.query.ordering, root.schema.names)
+    def _stages(
+        self,
+        name: str,
+        root: logical.Node,
+        canon: str,
+        query: str,
+        first: int,
+        order: tuple[tuple[str, bool, bool], ...],
+    ) -> list[Draft]:
         bases: dict[str, Sequence[StreamDeclaration]] = dict(self._bases)
         facts = QueryFacts.of(root, canon, bases, self._triggers.of(name))
         drafts: list[Draft] = []
-        for fragment in cut(name, rewrite(split_windows(root)), partial(intermediate_stream, facts.times)):
+        plan = rewrite(split_windows(root))
+        for fragment in cut(query, plan, partial(intermediate_stream, facts.times), name, first):
             sources = [source_of(leaf).declaration.name for leaf in leaves(fragment.root)]
             bases[fragment.name] = tuple({base.name: base for source in sources for base in bases[source]}.values())
             if fragment.name == name:
@@ -164,6 +190,11 @@ class _QueryPlanner:
                 output = intermediate_stream(facts.times, fragment.name, fragment.root.schema)
             drafts.append(build_stage(fragment, facts, output))
         return drafts
+
+
+def _plan_mistakes(root: logical.Node) -> list[Mistake]:
+    """Return the mistakes in a plan that keep it from being a stage."""
+    return [] if is_stateless(root) else [*check_keys(root), *_event_time_mistakes(root)]
 
 
 def _event_time_mistakes(root: logical.Node) -> list[Mistake]:

@@ -1,16 +1,17 @@
 """Which plans are streams: each of their rows is a record that appears at its event time and stays for ever.
 
 A stream without a window is one, with filters, projections and table lookups above it, and with window functions in the order
-of event time. The result of such a query is a stream of records, which others read through windows.
+of event time; and so is UNION ALL of such plans. The result of such a query is a stream of records, which others read through
+windows.
 """
 
 from __future__ import annotations
 
 from hayase.cql import syntax
 from hayase.cql.columns import column_name
-from hayase.cql.logical import Filter, Node, Project, RunningOver, Source, TableJoin
+from hayase.cql.logical import Filter, Node, Project, RunningOver, SetOperation, Source, TableJoin
 
-__all__ = ["is_event_time", "is_one_stream", "reads_without_window"]
+__all__ = ["is_event_time", "is_one_stream", "is_stream", "reads_without_window"]
 
 
 def is_one_stream(node: Node) -> bool:
@@ -25,11 +26,24 @@ def is_one_stream(node: Node) -> bool:
             return False
 
 
+def is_stream(node: Node) -> bool:
+    """Return whether a plan gives the records of streams, one or several."""
+    match node:
+        case SetOperation():
+            return (node.kind, node.all) == ("union", True) and is_stream(node.left) and is_stream(node.right)
+        case Filter() | Project():
+            return is_stream(node.child)
+        case _:
+            return is_one_stream(node)
+
+
 def reads_without_window(relation: syntax.Relation) -> bool:
-    """Return whether a relation in FROM is a name without a window, or a plain sub-query over one."""
-    if isinstance(relation, syntax.Nested):
+    """Return whether a relation in FROM is a stream without a window: a name, or a plain sub-query over one."""
+    if syntax.window_of(relation) is not None:
+        return False
+    if isinstance(relation, syntax.Nested) and relation.stream is None:
         return isinstance(relation.query, syntax.Select) and reads_without_window(relation.query.source)
-    return isinstance(relation, syntax.Named) and relation.window is None
+    return isinstance(relation, syntax.Named | syntax.Nested)
 
 
 def is_event_time(node: Node, name: str | None) -> bool:

@@ -20,13 +20,13 @@ from hayase.cql import logical, syntax
 from hayase.cql.aggregation import Groups
 from hayase.cql.bounded_leaves import with_session_keys
 from hayase.cql.columns import column, quoted, with_names
-from hayase.cql.distribution import is_leaf
 from hayase.cql.from_clauses import SEVERAL_WINDOWS_HINT, FromClauses
 from hayase.cql.logical import Expression, Node
 from hayase.cql.memberships import Memberships
+from hayase.cql.nested_streams import NestedStreams, as_stream
 from hayase.cql.over_calls import OverCalls
 from hayase.cql.query_expressions import ExpressionResolver
-from hayase.cql.record_streams import is_one_stream, reads_without_window
+from hayase.cql.record_streams import is_stream, reads_without_window
 from hayase.cql.row_order import OrderedOutputs
 from hayase.cql.running_calls import RunningCalls
 from hayase.cql.scopes import Context, MergedColumn, Scope
@@ -51,10 +51,12 @@ def resolve(
     sources: Mapping[str, StreamDeclaration],
     aggregates: Mapping[str, str] | None = None,
     tables: Mapping[str, Lookup] | None = None,
+    name: str = "query",
 ) -> Node:
     """Return the logical plan of a query over declared streams. Raise DeclarationError with all mistakes in it.
 
     `aggregates` maps the names of user-defined aggregates to "module:attribute"; `tables` are those that the query may join.
+    `name` is that of the query, from which streams inside of it have theirs.
 
     >>> from hayase.cql.statement import parse
     >>> events = StreamDeclaration("events", "time timestamp, user_id string, amount double", time="time")
@@ -65,13 +67,13 @@ def resolve(
         Filter "events.amount" > 0
           Source events as events [Rows 5]
     """
-    resolution = _Resolution(statement, sources, aggregates, tables)
+    resolution = _Resolution(statement, sources, aggregates, tables, name)
     node = resolution.query(statement.query, Context(), result=True)
     if node is None or resolution.mistakes:
         mistakes = dict.fromkeys(resolution.mistakes)
         raise DeclarationError(sorted(mistakes, key=by_place))
-    if statement.stream is None and is_one_stream(node) and not is_leaf(node):
-        return logical.ToStream("istream", node)
+    if statement.stream is None and is_stream(node):
+        return as_stream(node)
     return logical.ToStream(statement.stream, node) if statement.stream else node
 
 
@@ -84,13 +86,17 @@ class _Resolution:
         sources: Mapping[str, StreamDeclaration],
         aggregates: Mapping[str, str] | None,
         tables: Mapping[str, Lookup] | None,
+        name: str,
     ):
         self.sources = {name.lower(): stream for name, stream in sources.items()}
         self.resolver = ExpressionResolver(aggregates)
         self.mistakes = self.resolver.mistakes
         names_time = EVENT_TIME in statement.canon.lower()
         relations = tuple(syntax.named_relations(statement.query))
-        clauses = FromClauses(self.resolver, self.sources, tables or {}, self.query, self._where, names_time, relations)
+        streams = NestedStreams(self.resolver, name)
+        clauses = FromClauses(
+            self.resolver, self.sources, tables or {}, self.query, self._where, names_time, relations, streams
+        )
         memberships = Memberships(self)
         self._subqueries = SubqueryExpressions(self)
         self._select_lists = SelectList(self.resolver)
@@ -163,7 +169,7 @@ class _Resolution:
             self.resolver, select.ordering, select.distinct_on, outputs, hidden=not select.distinct
         )
         outputs = ordered.outputs
-        window = select.source.window if isinstance(select.source, syntax.Named) else None
+        window = syntax.window_of(select.source)
         if window is not None and window.several and not self.is_grouped(select):
             self.resolver.refuse(
                 window.part, "several windows without an aggregate are not supported", SEVERAL_WINDOWS_HINT
@@ -286,7 +292,7 @@ class _Resolution:
 
     def _with_sessions(self, select: syntax.Select, groups: Groups) -> Node:
         """Return the plan below an aggregate. Sessions without Partition By are those of the groups, without the bounds."""
-        window = select.source.window if isinstance(select.source, syntax.Named) else None
+        window = syntax.window_of(select.source)
         if window is None or window.kind != "session" or window.partition:
             return groups.child
         node = groups.child
@@ -305,7 +311,7 @@ class _Resolution:
 
     def _tag(self, select: syntax.Select, outputs: Sequence[Output]) -> pa.Field | None:
         """Return the column that names the window, if there are several windows."""
-        window = select.source.window if isinstance(select.source, syntax.Named) else None
+        window = syntax.window_of(select.source)
         if window is None or not window.several:
             return None
         for output in outputs:

@@ -6,7 +6,8 @@ refused by name, with line and column, and never read as something else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, cast
 
@@ -14,7 +15,8 @@ from sqlglot import ParseError, Token, TokenError, exp, tokenize
 
 from hayase.core.errors import DeclarationError, Mistake, by_place
 from hayase.core.expressions import check_syntax
-from hayase.cql.dialect import StreamOperator, find_stream_operator, parse_statements
+from hayase.cql.bare_names import find_bare_names, with_selects
+from hayase.cql.dialect import StreamOperator, find_nested_operators, find_stream_operator, parse_statements
 from hayase.cql.sqlglot_errors import mistake_of
 from hayase.cql.syntax import Part, Query, named_relations, normalize_token
 from hayase.cql.syntax_reader import Reader, position
@@ -52,26 +54,50 @@ def parse(text: str) -> Statement:
         tokens = tokenize(without_comments, dialect="duckdb")
     except TokenError as error:
         raise DeclarationError([Mistake("cannot read the query", "is a quote left open?", line=1, column=1)]) from error
+    bare = [tokens[at].start for at in find_bare_names(tokens)]
+    written, tokens = tokens, with_selects(tokens, find_bare_names(tokens))
     operator, misplaced = find_stream_operator(tokens)
     if misplaced:
         raise DeclarationError([_misplaced_operator(text, token) for token in misplaced])
-    kept = [token for at, token in enumerate(tokens) if operator is None or at not in operator.tokens]
+    nested = find_nested_operators(tokens)
+    own_tokens = nested.tokens | (operator.tokens if operator else frozenset())
+    kept = [token for at, token in enumerate(tokens) if at not in own_tokens]
     try:
-        parsed = parse_statements(kept, text)
+        parsed = parse_statements(kept, text, nested.kinds)
         query = _query(text, kept, parsed.statements)
     except ParseError as error:
         raise DeclarationError([mistake_of(error)]) from error
     except RecursionError as error:
         raise DeclarationError([_mistake(text, 0, "the query is nested too deeply", "cut it into several")]) from error
-    operator_spans = [(tokens[at].start, tokens[at].end + 1) for at in operator.tokens] if operator else []
+    spans = [(tokens[at].start, tokens[at].end + 1) for at in own_tokens]
     # sqlglot accepts some errors, such as an extra comma
-    check_syntax(_without_ties(_blank_out(text, [*operator_spans, *parsed.windows]), tokens))
+    _check_syntax(_without_ties(_blank_out(text, [*spans, *parsed.windows]), written), bare)
     return Statement(
         query,
         _stream_kind(operator),
         tuple(relation.part for relation in named_relations(query)),
-        _canon(without_comments, tokens),
+        _canon(without_comments, written),
     )
+
+
+def _check_syntax(text: str, bare: Sequence[int]) -> None:
+    """Let DuckDB check a text, with FROM before its bare names. The places of mistakes are those of the text."""
+    for start in reversed(bare):
+        text = f"{text[:start]}{_FROM}{text[start:]}"
+    try:
+        check_syntax(text)
+    except DeclarationError as error:
+        if not bare:
+            raise
+        places = [position(text, start + number * len(_FROM)) for number, start in enumerate(bare)]
+        moved = []
+        for mistake in error.mistakes:
+            before = [at for line, at in places if line == mistake.line and at < (mistake.column or 1)]
+            moved.append(replace(mistake, column=(mistake.column or 1) - len(_FROM) * len(before)))
+        raise DeclarationError(moved) from error
+
+
+_FROM = "from "
 
 
 def _without_comments(text: str) -> str:
@@ -133,5 +159,5 @@ def _mistake(text: str, offset: int, message: str, hint: str | None = None) -> M
 
 def _misplaced_operator(text: str, token: Token) -> Mistake:
     name = token.text.capitalize()
-    hint = "write it before the query, in parentheses; what is inside may be a named query"
-    return _mistake(text, token.start, f"{name} must enclose the whole query, once", hint)
+    hint = "write it before the query, in parentheses, or before a sub-query in FROM"
+    return _mistake(text, token.start, f"{name} must enclose a whole query, once", hint)

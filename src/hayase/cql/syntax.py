@@ -15,6 +15,7 @@ from hayase.lifetimes.plans import JoinKind, WindowKind
 __all__ = [
     "Combined", "Condition", "Constant", "Item", "Joined", "Membership", "Named", "Nested", "OrderItem", "Ordering", "OverText",
     "Part", "Plain", "Query", "Relation", "Select", "Subquery", "Unnested", "WindowText", "named_relations", "normalize_token",
+    "window_of",
 ]  # fmt: skip
 
 
@@ -161,12 +162,14 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A sub-query in FROM; `columns` are aliases of its first columns."""
+    """A sub-query in FROM; `columns` are aliases of its first columns. `stream` is the operator around it, such as Istream."""
 
     part: Part
     query: Query
     alias: str | None = None
     columns: tuple[str, ...] = ()
+    window: WindowText | None = None
+    stream: Literal["istream", "dstream", "rstream"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +287,11 @@ def joins(relation: Relation) -> Iterator[Joined]:
         yield relation
         yield from joins(relation.left)
         yield from joins(relation.right)
+
+
+def window_of(relation: Relation) -> WindowText | None:
+    """Return the window behind a relation, if it has one."""
+    return relation.window if isinstance(relation, Named | Nested) else None
 
 
 def named_relations(node: Query | Relation | Condition) -> Iterator[Named]:

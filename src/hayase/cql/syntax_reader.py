@@ -88,6 +88,11 @@ class Reader:
 
     def query(self, tree: exp.Expr, names: _Names) -> Query | None:
         """Convert a query; return None if it has mistakes that leave nothing to convert."""
+        if "stream" in tree.meta:
+            name = str(tree.meta["stream"]).capitalize()
+            hint = "write it before the query, in parentheses, or before a sub-query in FROM"
+            self._add_mistake(self._start(tree), f"{name} must enclose a whole query, once", hint)
+            return None
         if isinstance(tree, exp.Subquery) and not isinstance(tree.this, exp.Table):
             self._clauses(tree, {"this", "alias", "with_", *_ORDERING})
             inner, ordering = self.query(tree.this, self._with(tree, names)), self._ordering(tree)
@@ -354,26 +359,34 @@ class Reader:
         alias, windows = self._alias(node)
         part, columns = self.part(place, node.name), _column_aliases(node)
         call = node.meta.get("window_call")
-        if node.name.lower() in names:
-            self._unwindowed([*windows, *([call] if call is not None else [])])
-            query, named = names[node.name.lower()]
-            return Nested(part, query, alias or node.name, columns + named[len(columns) :])
         if len(windows) + (call is not None) > 1:
             self._add_mistake(windows[-1][0], "a stream has one window", "remove one of the two")
+        window = self._window(windows[0]) if windows else None
         if call is not None:
-            return Named(part, alias, self._window(call, read_window_call), columns)
-        return Named(part, alias, self._window(windows[0]) if windows else None, columns)
+            window = self._window(call, read_window_call)
+        if node.name.lower() in names:
+            query, named = names[node.name.lower()]
+            return Nested(part, query, alias or node.name, columns + named[len(columns) :], window)
+        return Named(part, alias, window, columns)
 
     def _subquery(self, node: exp.Subquery, place: int, names: _Names) -> Relation | None:
         self._clauses(node, {"this", "alias", "joins", "with_"})
         alias, windows = self._alias(node)
-        self._unwindowed(windows)
         if isinstance(node.this, exp.Table) or (isinstance(node.this, exp.Subquery) and _is_table(node.this)):
+            for first, _ in windows:
+                self.refuse("a window after a joined relation", first, "write it after the stream, inside")
             if alias is not None:
                 self.refuse("an alias after a joined relation", place, "name the streams in it")
             return self._table(node.this, names)
+        stream = node.meta.pop("stream", None)
+        if stream is None and isinstance(node.this, exp.Subquery):  # in parentheses
+            stream = node.this.meta.pop("stream", None)
+        if len(windows) > 1:
+            self._add_mistake(windows[-1][0], "a stream has one window", "remove one of the two")
+        window = self._window(windows[0]) if windows else None
         query = self.query(node.this, self._with(node, names))
-        return Nested(self.part(place, "("), query, alias, _column_aliases(node)) if query else None
+        part = self.part(place, "(")
+        return Nested(part, query, alias, _column_aliases(node), window, stream) if query else None
 
     def _alias(self, node: exp.Expr) -> tuple[str | None, list[tuple[int, int]]]:
         """Return the alias of a relation, and the spans of the windows before or after it."""
@@ -384,10 +397,6 @@ class Reader:
             message = f'"{name}" cannot name a relation'
             self._add_mistake(self._start(node), message, "leave the dot out")
         return name, spans
-
-    def _unwindowed(self, windows: Sequence[tuple[int, int]]) -> None:
-        for first, _ in windows:
-            self.refuse("a window after a sub-query", first, "write it after the stream, inside")
 
     def _window(self, span: tuple[int, int], read: Callable[[Part], WindowText] = read_window) -> WindowText | None:
         try:
