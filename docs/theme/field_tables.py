@@ -11,10 +11,12 @@ from hayase.core.declaration_fields import Field, FieldTable
 PAGE = Path(__file__).parent.parent / "reference.md"
 _PART = re.compile(r"(?<=<!-- fields: begin -->\n).*(?=<!-- fields: end -->)", re.DOTALL)
 _SECTIONS = (
-    ("The file", tables.PIPELINE, "The other keys are the sections: `streams`, `queries`, `aggregates`, `tables`, `jobs`, "
-     "`operations`, `governor`, `rules`."),
+    ("The file", tables.PIPELINE, "The other keys are the sections: `streams`, `queries`, `aggregates`, `functions`, "
+     "`tables`, `jobs`, `operations`, `governor`, `rules`."),
     ("`streams: NAME:`", tables.STREAM, ""),
     ("`retention` of a stream", tables.RETENTION, ""),
+    ("`functions: NAME:`", tables.FUNCTION, "A function has `function` or `sql`. `NAME: module:function` is short for "
+     "`NAME: {function: module:function}`. See [Your own functions](queries.md#your-own-functions)."),
     ("`tables: NAME:`", tables.TABLE, ""),
     ("`jobs: NAME:`", tables.JOB, ""),
     ("`steps` of a job", tables.STEP, "A step begins with `map`, `reduce` or `merge` and its function, as `module:function`; "

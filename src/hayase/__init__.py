@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hayase.engine.dead_letters.settlement import Settlement
     from hayase.jobs import to
     from hayase.jobs.job_builder import Job
-    from hayase.pipeline import Accepted, Definition, Manifest, OperationOptions, Pipeline, Results
+    from hayase.pipeline import Accepted, Definition, FunctionOptions, Manifest, OperationOptions, Pipeline, Results
     from hayase.tables import (
         Counter,
         DistinctCount,
@@ -61,6 +61,7 @@ __all__ = [
     "DistinctCount",
     "EnvironmentUnfit",
     "FormatMismatch",
+    "FunctionOptions",
     "GSet",
     "HayaseError",
     "HomeInUse",
@@ -107,7 +108,7 @@ _MODULES = {
     "hayase.engine.dead_letters.settlement": "Settlement",
     "hayase.jobs": "to",
     "hayase.jobs.job_builder": "Job",
-    "hayase.pipeline": "Accepted Definition Manifest OperationOptions Pipeline Results",
+    "hayase.pipeline": "Accepted Definition FunctionOptions Manifest OperationOptions Pipeline Results",
     "hayase.tables": "Counter DistinctCount GSet LWWSet MapCounter MapRegister MapSet MaxRegister MinRegister ORSet "
     "Quantiles Register TwoPhaseSet",
     "hayase.tables.table_results": "TableResults",

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from hayase.tables.table_builder import Column
     from hayase.tables.table_results import TableResults
 
-__all__ = ["Accepted", "Definition", "Manifest", "OperationOptions", "Pipeline", "Results"]
+__all__ = ["Accepted", "Definition", "FunctionOptions", "Manifest", "OperationOptions", "Pipeline", "Results"]
 
 Duration = str | int | timedelta
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -90,6 +90,16 @@ class OperationOptions(TypedDict, total=False):
     time_limit: Duration
     memory_limit: str | int
     concurrency: int
+    files: str | Sequence[str]
+
+
+class FunctionOptions(TypedDict, total=False):
+    """The options of a Python function in queries, as keyword arguments of `Pipeline.function`."""
+
+    arguments: str | Sequence[str] | None
+    returns: str | None
+    takes: str | None
+    nulls: str
     files: str | Sequence[str]
 
 
@@ -201,6 +211,68 @@ class Pipeline(DeclaredPipeline):
         declared = AggregateDeclaration(name, source, str(Path(directory or ".").absolute()))
         declared.load()
         self.declaration = replace(self.declaration, aggregates=(*self.declaration.aggregates, declared))
+
+    @overload
+    def function(
+        self, function: None = None, *, name: str | None = None, **options: Unpack[FunctionOptions]
+    ) -> Callable[[_Function], _Function]: ...
+    @overload
+    def function(
+        self, function: None = None, *, name: str, sql: str, arguments: str | Sequence[str] | None = None
+    ) -> None: ...
+    @overload
+    def function(self, function: str, *, name: str | None = None, **options: Unpack[FunctionOptions]) -> None: ...
+    @overload
+    def function(
+        self, function: _Function, *, name: str | None = None, **options: Unpack[FunctionOptions]
+    ) -> _Function: ...
+    def function(
+        self,
+        function: Callable[..., Any] | str | None = None,
+        *,
+        name: str | None = None,
+        sql: str | None = None,
+        arguments: str | Sequence[str] | None = None,
+        returns: str | None = None,
+        takes: str | None = None,
+        nulls: str = "skip",
+        files: str | Sequence[str] = (),
+    ) -> Any:
+        """Declare a function of your own for expressions of queries: as a decorator, or as a call with a Python function, its
+        name "module:function", or `sql`. Queries call it by `name`, by default that of the Python function.
+
+        A Python function takes the values of one record or, if it `takes` "arrays", Arrow arrays with those of many. Its
+        `arguments`, such as "title string, size bigint", and the type that it `returns` are those of its annotations, unless they
+        are given. If an argument is NULL, so is the result, without a call; with `nulls` "pass" the function gets None. A record
+        for which it raises becomes a dead letter. It counts as pure: it may be called again, and must then return the same.
+
+        An expression in `sql`, such as "x * 1.1", stands for the call; its `arguments` are names, by default in the order in
+        which they first appear in it. Data `files` are as those of `operation`.
+        """
+        from hayase.core.function_data import declared_function
+        from hayase.core.function_sources import source_of
+
+        options = {
+            "sql": sql, "arguments": arguments, "returns": returns, "takes": takes, "nulls": nulls, "files": files
+        }  # fmt: skip
+        data = {option: value for option, value in options.items() if value is not None}
+
+        def declare(function: Any) -> Any:
+            own = dict(data)
+            directory: str | None = str(Path.cwd())
+            if function is not None:
+                source = None if isinstance(function, str) else source_of(function)
+                own["function"] = source.name if source else function
+                directory = source.directory if source else directory
+            loaded = None if isinstance(function, str) else function
+            called = name or str(own.get("function", "")).rpartition(":")[2]
+            declared = declared_function(called, own, directory, loaded)
+            functions = (*self.declaration.functions, declared)
+            check.check_functions(functions)
+            self.declaration = replace(self.declaration, functions=functions)
+            return None if isinstance(function, str) else function
+
+        return declare if function is None and sql is None else declare(function)
 
     @overload
     def table(self, name: str) -> TableResults: ...
@@ -396,14 +468,14 @@ class Pipeline(DeclaredPipeline):
         return subscribe if function is None else subscribe(function)
 
     def remove(self, name: str) -> None:
-        """Remove a stream, a query, an aggregate, a table, a job, an operation or rules from the declaration."""
+        """Remove a stream, a query, an aggregate, a function, a table, a job, an operation or rules from the declaration."""
         old = self.declaration
-        kinds = ("streams", "queries", "aggregates", "tables", "rules", "jobs", "operations")
+        kinds = ("streams", "queries", "aggregates", "functions", "tables", "rules", "jobs", "operations")
         kept: dict[str, Any] = {kind: tuple(one for one in getattr(old, kind) if one.name != name) for kind in kinds}
         left = replace(old, **kept)
         if left == old:
             known = [declared.name for kind in kinds for declared in getattr(old, kind)]
-            raise UnknownName("stream, query, aggregate, table, job, operation or rules", name, known)
+            raise UnknownName("stream, query, aggregate, function, table, job, operation or rules", name, known)
         self.declaration = left
 
 

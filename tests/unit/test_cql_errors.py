@@ -487,8 +487,8 @@ EXPRESSIONS: dict[str, list[str]] = {  # Expressions.
         "1:23: a number is compared with a text; write CAST(... AS bigint) around one side",
     ],
     "select nosuch(a) from s": [
-        '1:8: unknown function "nosuch"; expressions have the functions of DuckDB; code of your own goes into an aggregate, a job '
-        "or an operation",
+        '1:8: unknown function "nosuch"; expressions have the functions of DuckDB, and those of your own: @p.function, or '
+        "functions: in the pipeline's file",
     ],
     "select date_trunk('day', time) as d from s": ['1:8: unknown function "date_trunk"; did you mean "date_trunc"?'],
     "select a::foo as b from s": [

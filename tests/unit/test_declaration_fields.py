@@ -18,6 +18,7 @@ from guide_pages import ROOT
 from hayase.core import declaration_fields as tables
 from hayase.core.declaration_fields import FieldTable
 from hayase.core.declarations import (
+    FunctionDeclaration,
     GovernorDeclaration,
     JobDeclaration,
     OperationDeclaration,
@@ -30,6 +31,7 @@ from hayase.serving.models import OperationAsked, OperationChanged
 DECLARATIONS: list[tuple[FieldTable, type[Any]]] = [
     (tables.STREAM, StreamDeclaration),
     (tables.RETENTION, hy.Retention),
+    (tables.FUNCTION, FunctionDeclaration),
     (tables.TABLE, TableDeclaration),
     (tables.JOB, JobDeclaration),
     (tables.STEP, StepDeclaration),
@@ -58,6 +60,15 @@ def test_the_python_api_has_the_fields_of_operations() -> None:
         default = parameters[field.name].default
         if not field.required:
             assert default is None or field.kind.read(default) == field.value, field.name
+
+
+def test_the_python_api_has_the_fields_of_functions() -> None:
+    parameters = inspect.signature(hy.Pipeline.function).parameters
+    assert set(tables.FUNCTION.names) == set(parameters) - {"self", "name"}
+    assert set(get_type_hints(hy.FunctionOptions)) == set(tables.FUNCTION.names) - {"function", "sql"}
+    for field in tables.FUNCTION:
+        default = parameters[field.name].default
+        assert default is None or field.kind.read(default) == field.value, field.name
 
 
 def test_the_python_api_passes_all_fields_of_operations_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,14 @@ import typer
 
 from hayase.cli import completion
 from hayase.cli.files import (
+    FunctionOption,
     SchemaOption,
     SlackOption,
     StreamOption,
     TimeOption,
     TimeUnitOption,
     declare_stream,
+    declared_functions,
     described_streams,
     local_files,
 )
@@ -44,6 +46,7 @@ def explain(
     time_unit: TimeUnitOption = None,
     slack: SlackOption = None,
     schema: SchemaOption = None,
+    function: FunctionOption = None,
 ) -> None:
     """Show how a query is understood: its syntax, its logical plan, and its stages.
 
@@ -56,7 +59,7 @@ def explain(
     if stream or schema:
         if name is not None:
             raise typer.BadParameter("the text is the only query there is", param_hint="NAME")
-        _explain_text(what, stream, time, time_unit, slack, schema)
+        _explain_text(what, stream, time, time_unit, slack, schema, function)
     elif Path(what).is_file() or Path(what).suffix in (".yaml", ".yml"):
         _explain_file(Path(what), name)
     else:
@@ -93,6 +96,7 @@ def _explain_text(
     time_unit: list[str] | None,
     slack: list[str] | None,
     schema: list[str] | None,
+    function: list[str] | None,
 ) -> None:
     from hayase.core.declarations import PipelineDeclaration, QueryDeclaration
     from hayase.cql.explain import explain as explained
@@ -106,7 +110,8 @@ def _explain_text(
     name = "result"
     while name in {source.name.lower() for source in declarations}:
         name += "_"
-    declaration = PipelineDeclaration("query", declarations, (QueryDeclaration(name, text),))
+    functions = declared_functions(function)
+    declaration = PipelineDeclaration("query", declarations, (QueryDeclaration(name, text),), functions=functions)
     with showing_mistakes(text):
         check(declaration)
     typer.echo(explained(declaration, name).rstrip())

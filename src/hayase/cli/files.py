@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,17 +17,19 @@ from hayase.core.errors import DeclarationError, HayaseError, Mistake, UnknownNa
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from hayase.core.declarations import StreamDeclaration
+    from hayase.core.declarations import FunctionDeclaration, StreamDeclaration
 
 __all__ = [
     "STDIN",
     "Described",
+    "FunctionOption",
     "SchemaOption",
     "SlackOption",
     "StreamOption",
     "TimeOption",
     "TimeUnitOption",
     "declare_stream",
+    "declared_functions",
     "described_streams",
     "local_files",
 ]
@@ -67,6 +70,14 @@ SchemaOption = Annotated[
     typer.Option(
         "--schema", metavar="[NAME=]COLUMNS", show_default=False,
         help='The columns, like "time timestamp, amount double", if they cannot be inferred from the file.',
+    ),
+]  # fmt: skip
+FunctionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--function", "-f", metavar="NAME=FUNCTION", show_default=False,
+        help='A function of your own: a Python function, as "slug=module:function", which is installed or in the working '
+        'directory; or an expression, as "vat=x * 1.1" or "vat(x)=x * 1.1". Repeat it for more.',
     ),
 ]  # fmt: skip
 
@@ -131,6 +142,31 @@ def _by_stream(option: str, values: Iterable[str] | None, names: Sequence[str]) 
         else:
             raise UnknownName("stream", name, names, f" in --{option.replace('_', '-')}")
     return for_all | for_one
+
+
+_FUNCTION = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*=(.*)", re.DOTALL)
+_SOURCE = re.compile(r"\s*(?:[^\W\d][\w.]*|\S+\.py):[^\W\d]\w*\s*")
+
+
+def declared_functions(functions: Iterable[str] | None) -> tuple[FunctionDeclaration, ...]:
+    """Return the functions that the options declare.
+
+    >>> declared_functions(["vat(price, rate) = price * (1 + rate)"])[0].signature
+    'vat(price, rate)'
+    """
+    declared = []
+    for text in functions or ():
+        match = _FUNCTION.fullmatch(text)
+        if match is None:
+            raise HayaseError(f'"--function {text}" is not NAME=FUNCTION; write it like --function "vat=x * 1.1"')
+        from hayase.core.function_data import declared_function
+
+        name, arguments, source = match.groups()
+        data: dict[str, str] = {"function" if _SOURCE.fullmatch(source) else "sql": source.strip()}
+        if arguments is not None:
+            data["arguments"] = arguments.strip()
+        declared.append(declared_function(name, data, str(Path.cwd())))
+    return tuple(declared)
 
 
 def local_files(described: Described, directory: Path) -> list[Path]:

@@ -16,12 +16,14 @@ import typer
 from hayase.cli.files import (
     STDIN,
     Described,
+    FunctionOption,
     SchemaOption,
     SlackOption,
     StreamOption,
     TimeOption,
     TimeUnitOption,
     declare_stream,
+    declared_functions,
     described_streams,
     local_files,
 )
@@ -73,6 +75,7 @@ def query(
     time_unit: TimeUnitOption = None,
     slack: SlackOption = None,
     schema: SchemaOption = None,
+    function: FunctionOption = None,
     no_header: Annotated[
         bool,
         typer.Option("--no-header", help="CSV files have no header: their columns are those of --schema, in order."),
@@ -112,6 +115,8 @@ def query(
     [cyan]hayase query "select * from o where amount > 100" -s o=orders.ndjson.gz --time placed --format csv[/]
 
     [cyan]hayase query "select count(*) as n from s" -s s=- --time ts --time-unit ms --emit final < log.csv[/]
+
+    [cyan]hayase query "select vat(amount) as gross from o" -s o=orders.csv -f "vat=x * 1.1"[/]
     """
     if emit is not None and at is not None:
         raise typer.BadParameter("it is a choice of its own; give it without --emit", param_hint="--at")
@@ -134,7 +139,7 @@ def query(
         tempfile.TemporaryDirectory(prefix="hayase-query-", ignore_cleanup_errors=True) as directory,
         _without_syncing(),
     ):
-        pipeline, name = _run_query(text, streams, Path(directory), spark, header=not no_header)
+        pipeline, name = _run_query(text, streams, function or (), Path(directory), spark, header=not no_header)
         _write(_result_table(pipeline.results(name), emit, at), form, output)
         _print_dead_letters(pipeline)
 
@@ -172,13 +177,14 @@ def _form(chosen: Form | None, output: Path | None) -> Form:
 
 
 def _run_query(
-    text: str, streams: Sequence[Described], directory: Path, spark: bool, header: bool
+    text: str, streams: Sequence[Described], functions: Sequence[str], directory: Path, spark: bool, header: bool
 ) -> tuple[Pipeline, str]:
     """Run the query over all files; return the pipeline and the name of the query."""
     from hayase.core.machine_code import do_without_numba
     from hayase.pipeline import Pipeline
 
     pipeline = Pipeline("query", directory / "home", buckets=None if spark else 1)
+    pipeline.declaration = replace(pipeline.declaration, functions=declared_functions(functions))
     files = {stream.name: local_files(stream, directory) for stream in streams}
     if not spark and sum(path.stat().st_size for paths in files.values() for path in paths) < SMALL:
         do_without_numba()

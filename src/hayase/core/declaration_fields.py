@@ -14,6 +14,7 @@ from typing import Any
 
 from hayase.core.errors import HayaseError, Mistake
 from hayase.core.field_kinds import (
+    COLUMNS,
     COUNT,
     DURATION,
     EXTENT,
@@ -33,6 +34,7 @@ from hayase.core.field_kinds import (
 from hayase.core.plain_data import mistakes_of
 
 __all__ = [
+    "FUNCTION",
     "GOVERNOR",
     "JOB",
     "OPERATION",
@@ -178,6 +180,31 @@ STREAM = FieldTable((
         "What happens to a record with fields that the schema does not have: it is a dead letter (refuse), the fields are dropped "
         "(ignore), or they go into the json column extra (keep).", "refuse",
     ),
+))  # fmt: skip
+
+FUNCTION = FieldTable((
+    Field(
+        "function", TEXT,
+        "Python function, as module:function, found beside the pipeline's file or installed, or as path/to/file.py:function.",
+    ),
+    Field("sql", TEXT, "Expression in SQL over the arguments, which stands for the call; instead of a Python function."),
+    Field(
+        "arguments", COLUMNS,
+        'Arguments. Of a Python function their names and types, like "title string, size bigint", by default those of its '
+        "annotations. Of an expression their names, by default in the order in which they first appear in it.",
+    ),
+    Field("returns", TEXT, "Type of the result of a Python function, like double; by default that of its annotation."),
+    Field(
+        "takes", choice("values", "arrays"),
+        "Whether the Python function takes the values of one record, or Arrow arrays with those of many records; by default its "
+        "annotations decide.",
+    ),
+    Field(
+        "nulls", choice("skip", "pass"),
+        "What happens if an argument is NULL: the result is NULL, without a call (skip), or the Python function gets it (pass).",
+        "skip",
+    ),
+    Field("files", NAMES, "Data files to ship with the module: a path beside it, or a pattern like models/*.json.", []),
 ))  # fmt: skip
 
 TABLE = FieldTable((

@@ -1,4 +1,4 @@
-"""Declarations as frozen data: pipeline, streams, queries, aggregates, tables, rules, jobs, operations, governor.
+"""Declarations as frozen data: pipeline, streams, queries, aggregates, functions, tables, rules, jobs, operations, governor.
 
 The pipeline file and the Python API build the same declarations. A declaration checks itself when it is built, as far as
 that is possible without the others; `hayase.core.pipeline_file` and the planner check the rest. `as_json` and `from_json` are
@@ -18,6 +18,7 @@ import pyarrow as pa
 from hayase.core.algebra import Aggregate
 from hayase.core.declaration_fields import OPERATION, PIPELINE, STEP, STREAM, TABLE, FieldTable
 from hayase.core.errors import DeclarationError, Mistake, UnknownName, nearest, suggestion
+from hayase.core.function_declarations import FunctionDeclaration
 from hayase.core.keys import check_key_type
 from hayase.core.schemas import arrow_schema, ddl, is_json
 from hayase.core.times import UNITS
@@ -28,6 +29,7 @@ __all__ = [
     "EXTRA",
     "LIFETIME_COLUMNS",
     "AggregateDeclaration",
+    "FunctionDeclaration",
     "GovernorDeclaration",
     "JobDeclaration",
     "OperationDeclaration",
@@ -650,15 +652,21 @@ class PipelineDeclaration:
     jobs: tuple[JobDeclaration, ...] = ()
     operations: tuple[OperationDeclaration, ...] = ()
     governor: GovernorDeclaration | None = None
+    functions: tuple[FunctionDeclaration, ...] = ()
 
     def __post_init__(self) -> None:
         checked_name("pipeline", self.name)
         if self.buckets is not None:
             checked_buckets(self.buckets)
+        for function in self.functions:
+            checked_name("function", function.name)
+        functions = [function.name for function in self.functions]
         aggregates = [aggregate.name for aggregate in self.aggregates]
-        twice = [name for name in aggregates if aggregates.count(name) > 1]
-        if twice:
-            raise DeclarationError(f'the aggregate "{twice[0]}" is declared twice', "name one of them differently")
+        called = [name.lower() for name in (*aggregates, *functions)]
+        for name in (*functions, *aggregates):
+            if called.count(name.lower()) > 1:
+                kind = "function" if name in functions else "aggregate"
+                raise DeclarationError(f'the {kind} "{name}" is declared twice', "name one of them differently")
         named = (self.streams, self.queries, self.tables, self.jobs, self.operations)
         mistakes = clashes([declaration.name for declarations in named for declaration in declarations])
         if mistakes:
@@ -696,4 +704,5 @@ class PipelineDeclaration:
             jobs=tuple(JobDeclaration.from_json(job) for job in data.get("jobs", ())),
             operations=tuple(OperationDeclaration.from_json(operation) for operation in data.get("operations", ())),
             governor=GovernorDeclaration.from_json(data["governor"]) if data.get("governor") else None,
+            functions=tuple(FunctionDeclaration.from_json(function) for function in data.get("functions", ())),
         )

@@ -12,7 +12,9 @@ __all__ = ["hint_of", "is_mixed_comparison", "message_of", "unexpected_word"]
 _UNKNOWN = re.compile(
     r"""Catalog Error: (?:\w+ )?(Function|Type) with name "?(.+?)"? does not exist!(?:\s+Did you mean "(.+?)")?"""
 )
-_OWN_CODE = "expressions have the functions of DuckDB; code of your own goes into an aggregate, a job or an operation"
+_OWN_CODE = (
+    "expressions have the functions of DuckDB, and those of your own: @p.function, or functions: in the pipeline's file"
+)
 
 
 def message_of(error: Exception) -> str:

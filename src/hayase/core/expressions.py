@@ -37,6 +37,7 @@ from hayase.core.duckdb_errors import hint_of, is_mixed_comparison, message_of, 
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, by_place, suggestion
 from hayase.core.expression_limits import LARGEST, MACROS, MEMORY, TOO_LARGE
 from hayase.core.reasons import Reason, ReasonKind
+from hayase.core.scalar_functions import FUNCTIONS, Failures, attach, keys_in, shown, with_rows
 from hayase.core.stages import Mapped, Refusals
 
 __all__ = [
@@ -48,9 +49,11 @@ __all__ = [
     "bind",
     "cast",
     "check",
+    "check_function_name",
     "check_syntax",
     "common_type",
     "condition",
+    "parse_body",
     "parse_expression",
     "window_type",
     "window_values",
@@ -91,7 +94,18 @@ def thread_connection() -> duckdb.DuckDBPyConnection:
             connection.execute(f"CREATE TEMP MACRO {macro}").fetchall()
         connection.execute("SET lock_configuration = true").fetchall()
         connections[os.getpid()] = connection
+        _thread.attached = set()
+    if len(_thread.attached) < len(FUNCTIONS):
+        missing = [function for key, function in list(FUNCTIONS.items()) if key not in _thread.attached]
+        attach(connection, missing, _failures(), _sql_type)
+        _thread.attached |= {function.key for function in missing}
     return connection
+
+
+def _failures() -> Failures:
+    """Return the failures of functions in the statements of this thread."""
+    failures: Failures = _thread.__dict__.setdefault("failures", Failures())
+    return failures
 
 
 def run_statement(sql: str, batch: pa.RecordBatch) -> pa.Table:
@@ -109,7 +123,7 @@ def error_message(error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
     if isinstance(error, duckdb.OutOfMemoryException):
         return f"it takes more memory than {MEMORY}"
-    return message_of(error)
+    return shown(message_of(error))
 
 
 # ---------------------------------------------------------------------------------------------------- types
@@ -316,12 +330,17 @@ def _mistake_at(sql: str, start: int, message: str, hint: str | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class ParsedExpression:
-    """A parsed expression before names are resolved; `equality` says whether it is `one = another`."""
+    """A parsed expression before names are resolved; `equality` says whether it is `one = another`.
+
+    `functions` are the names of the functions that it calls, `lambdas` the parameters of its lambdas, in lower case.
+    """
 
     columns: tuple[purity.Reference, ...]
     calls: tuple[purity.Call, ...]
     mistakes: tuple[Mistake, ...]
     equality: bool
+    functions: frozenset[str] = frozenset()
+    lambdas: frozenset[str] = frozenset()
 
 
 @lru_cache(maxsize=1024)
@@ -334,14 +353,24 @@ def parse_expression(sql: str, aggregates: frozenset[str] = frozenset()) -> Pars
     >>> parsed.columns[0].parts, parsed.calls[0].function
     (('e', 'name'), 'sum')
     """
+    return _surveyed(sql, _catalogue()[1] | aggregates)
+
+
+@lru_cache(maxsize=1024)
+def parse_body(sql: str) -> ParsedExpression:
+    """Return the same of an expression that is the body of a function; the columns are also those inside of aggregates."""
+    return _surveyed(sql, frozenset())
+
+
+def _surveyed(sql: str, aggregates: frozenset[str]) -> ParsedExpression:
     tree = _syntax_tree(sql)
-    volatile, known = _catalogue()
-    scope = purity.Scope(sql, len(_OPENING), volatile, known | aggregates)
+    scope = purity.Scope(sql, len(_OPENING), _catalogue()[0], aggregates)
     purity.survey(tree, scope)
     equality = tree.get("type") == "COMPARE_EQUAL"
     # `CASE x WHEN 1 ... WHEN 2 ...` has x in the tree once for each WHEN
     columns, calls = tuple(dict.fromkeys(scope.columns)), tuple(dict.fromkeys(scope.calls))
-    return ParsedExpression(columns, calls, tuple(dict.fromkeys(scope.mistakes)), equality)
+    names = frozenset(scope.functions), frozenset(scope.lambdas)
+    return ParsedExpression(columns, calls, tuple(dict.fromkeys(scope.mistakes)), equality, *names)
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -483,6 +512,31 @@ def _syntax_hint(word: str, sql: str, before: str) -> str:
     return "check what comes right before it: something is missing there, or too much"
 
 
+def check_function_name(name: str) -> None:
+    """Raise DeclarationError if a function of the user cannot have that name: it is one of DuckDB's, or a word of SQL.
+
+    >>> check_function_name("Lower")
+    Traceback (most recent call last):
+    hayase.core.errors.DeclarationError: there is a function Lower already; choose another name
+    """
+    found = thread_connection().execute(
+        "SELECT count(*) FROM duckdb_functions() WHERE lower(function_name) = ?", [name.lower()]
+    )
+    taken = bool(found.fetchall()[0][0])
+    try:
+        tree = _syntax_tree(f"{name}(1)")
+        is_call = tree["class"] == "FUNCTION" and str(tree["function_name"]).lower() == name.lower()
+    except DeclarationError:
+        is_call = False
+    if taken:
+        raise DeclarationError(f"there is a function {name} already", "choose another name")
+    if not is_call or name.lower() in _CQL_WORDS:
+        raise DeclarationError(f"{name} is a word of the query language", "choose another name")
+
+
+_CQL_WORDS = frozenset({"istream", "dstream", "rstream", "tumble", "hop", "cumulate", "session", "descriptor"})
+
+
 @lru_cache(maxsize=1)
 def _catalogue() -> tuple[frozenset[str], frozenset[str]]:
     """Return the functions whose result changes from run to run, and the aggregates, both with the macros that use them."""
@@ -534,8 +588,41 @@ class Projection:
         try:
             rows = run_statement(plain, numbered)
         except duckdb.Error:
+            _failures().take()
             return self.row_by_row(batch, texts)
-        return self._bounded(Mapped(self._typed(rows.columns[1:]), _input_rows(rows)))
+        failed = _failures().take()
+        mapped = Mapped(self._typed(rows.columns[1:]), _input_rows(rows))
+        return self._bounded(self._without_failed(mapped, failed, batch, texts) if failed else mapped)
+
+    def _without_failed(
+        self, mapped: Mapped, failed: Mapping[int, tuple[str, str]], batch: pa.RecordBatch, texts: Sequence[str | None]
+    ) -> Mapped:
+        """Refuse the rows for which a function failed, by the number of the row; `failed` has the function and the message."""
+        kept = ~np.isin(mapped.input_rows, list(failed))
+        others = ~np.isin(mapped.refused.rows, list(failed))
+        reasons = {row: self._function_reason(batch, row, *failed[row], texts) for row in failed}
+        reasons |= {
+            row: mapped.refused.reasons[at] for at, row in enumerate(mapped.refused.rows.tolist()) if others[at]
+        }
+        rows = sorted(reasons)
+        refused = Refusals(np.array(rows, np.int64), [reasons[row] for row in rows])
+        return Mapped(mapped.rows.filter(pa.array(kept)), mapped.input_rows[kept], refused)
+
+    def _function_reason(
+        self, batch: pa.RecordBatch, row: int, key: str, message: str, texts: Sequence[str | None]
+    ) -> Reason:
+        """Return the reason for a failed function: the expression that called it, and the message."""
+        candidates = [at for at, sql in enumerate(self._texts) if sql is not None and key in keys_in(sql)]
+        at = candidates[0]
+        for candidate in candidates[:-1]:  # more than one expression calls it: find the one that failed
+            at = candidate
+            sql = self.where if candidate == 0 else self.columns[candidate - 1][1]
+            self._explained(batch, row, with_rows(f"(\n{sql}\n)", "0"))
+            if _failures().take():
+                break
+            at = candidates[-1]
+        text = (texts or self._texts)[at] or ""
+        return Reason(ReasonKind.EXPRESSION, f'cannot compute "{"where " if at == 0 else ""}{shown(text)}": {message}')
 
     def _bounded(self, mapped: Mapped) -> Mapped:
         """Refuse the rows that have a value larger than `LARGEST`."""
@@ -557,7 +644,7 @@ class Projection:
         if batch.num_rows == 1:
             rows = pa.RecordBatch.from_pylist([], schema=self.schema)
             where, *columns = texts or self._texts
-            listed = ", ".join(text for text in (*columns, where) if text)
+            listed = shown(", ".join(text for text in (*columns, where) if text))
             reason = Reason(ReasonKind.EXPRESSION, f'cannot compute "{listed}": {error_message(error)}')
             refused = Refusals(np.zeros(1, np.int64), [reason])
             return Mapped(rows, np.empty(0, np.int64), refused)
@@ -578,10 +665,11 @@ class Projection:
         try:
             rows = run_statement(guarded, numbered)
         except duckdb.OutOfMemoryException as error:
+            _failures().take()
             return self._halves(batch, error, texts)
         except duckdb.Error as error:
             raise HayaseError(f"DuckDB could not run {guarded!r}: {error_message(error)}") from error
-        input_rows = _input_rows(rows)
+        input_rows, by_functions = _input_rows(rows), _failures().take()
         # The first expression that failed: -1 none, 0 `where`, 1.. the selected ones.
         blame = np.where(rows[_KEEP].to_numpy() > 1, 0, -1)
         for number in range(len(self.columns), 0, -1):
@@ -591,7 +679,8 @@ class Projection:
         kept = rows.filter(pa.array(good))
         values = [pc.struct_field(column, [0]) for column in kept.columns[2:]]
         refused = self._refusals(batch, input_rows[~good], blame[~good], texts or self._texts)
-        return self._bounded(Mapped(self._typed(values), input_rows[good], refused))
+        mapped = Mapped(self._typed(values), input_rows[good], refused)
+        return self._bounded(self._without_failed(mapped, by_functions, batch, texts) if by_functions else mapped)
 
     def _typed(self, columns: Sequence[pa.ChunkedArray]) -> pa.RecordBatch:
         arrays = [_as_type(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
@@ -609,7 +698,7 @@ class Projection:
         reasons = []
         for count, (row, number) in enumerate(zip(rows.tolist(), blame.tolist())):
             message = ": " + self._explained(batch, row, statements[number]) if count < EXPLAINED else ""
-            reasons.append(Reason(ReasonKind.EXPRESSION, f'cannot compute "{texts[number]}"{message}'))
+            reasons.append(Reason(ReasonKind.EXPRESSION, f'cannot compute "{shown(texts[number] or "")}"{message}'))
         return Refusals(rows, reasons)
 
     def _explained(self, batch: pa.RecordBatch, row: int, sql: str) -> str:
@@ -690,8 +779,10 @@ def value_sizes(column: pa.Array) -> np.ndarray:
     return np.full(len(column), 8, np.int64)
 
 
-def _cast(projection: Projection, number: int) -> str:
-    return cast(projection.columns[number][1], projection.schema.field(number).type)
+def _cast(projection: Projection, number: int, row: str | None = None) -> str:
+    """Return the SQL of a column; with the column `row`, failures of functions in it are noted."""
+    sql = cast(projection.columns[number][1], projection.schema.field(number).type)
+    return sql if row is None else with_rows(sql, row)
 
 
 @lru_cache(maxsize=512)
@@ -701,14 +792,14 @@ def _statements(projection: Projection) -> tuple[str, str]:
     Both evaluate `where` as a value in a projection of its own, not as a filter, because AND and OR of a filter may skip a
     part that the other statement evaluates. TRY gives NULL for a row that raises; a struct tells a genuine NULL from that.
     """
-    casts = [_cast(projection, number) for number in range(len(projection.columns))]
+    casts = [_cast(projection, number, _ROW) for number in range(len(projection.columns))]
     values = "".join(f', {sql} AS "__{number}"' for number, sql in enumerate(casts))
     guarded = "".join(f', TRY(struct_pack(v := {sql})) AS "__{number}"' for number, sql in enumerate(casts))
     relation = _quoted(projection.relation)
     if projection.where is None:
         source = f"{_VIEW} AS {relation}"
         return f"SELECT {_ROW}{values} FROM {source}", f"SELECT {_ROW}, 1 AS {_KEEP}{guarded} FROM {source}"
-    keep = f"coalesce((\n{projection.where}\n), false)"
+    keep = f"coalesce((\n{with_rows(projection.where, _ROW)}\n), false)"
     kept = f"(SELECT *, {keep} AS {_KEEP} FROM {_VIEW} AS {relation}) AS {relation} WHERE {_KEEP}"
     flag = f"coalesce(TRY(CAST({keep} AS TINYINT)), 2)"
     flagged = f"(SELECT *, {flag} AS {_KEEP} FROM {_VIEW} AS {relation}) AS {relation} WHERE {_KEEP} > 0"

@@ -18,6 +18,7 @@ from hayase.core.sizes import size, size_text
 from hayase.core.times import duration, duration_text
 
 __all__ = [
+    "COLUMNS",
     "COUNT",
     "DURATION",
     "EXTENT",
@@ -67,6 +68,11 @@ def _read_names(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(name, str) for name in value)):
         return names(value)
     raise DeclarationError(f"{_quoted(value)} is not a name", "give one, or a list of them")
+
+
+def _read_columns(value: object) -> str:
+    """A text, or a list of texts, which are joined: a list in YAML may have been cut at the comma of decimal(10, 2)."""
+    return ", ".join(_read_names(value)) if not isinstance(value, str) else value
 
 
 def _read_count(value: object) -> int:
@@ -156,6 +162,7 @@ NAMES = Kind(
     {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]},
     one_or_list,
 )
+COLUMNS = Kind("text or list of texts", _read_columns, str | list[str], NAMES.schema)
 COUNT = Kind("whole number", _read_count, int, {"type": ["integer", "string"], "pattern": r"^\s*[0-9]+\s*$"})
 NUMBER = Kind("number", _read_number, float, {"type": ["number", "string"], "pattern": r"^\s*[-+.0-9]"})
 FLAG = Kind("true or false", _read_flag, bool, {"enum": [True, False, "true", "false"]})

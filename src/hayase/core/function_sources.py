@@ -25,7 +25,7 @@ from hayase.core.errors import DeclarationError, suggestion
 __all__ = ["FunctionSource", "imported", "needed_text", "source_of"]
 
 _INSTALLED = tuple(Path(sysconfig.get_paths()[name]) for name in ("stdlib", "purelib", "platlib"))
-_DECORATORS = ("map", "merge", "operation", "reduce", "view")
+_DECORATORS = ("function", "map", "merge", "operation", "reduce", "view")
 """Methods of a pipeline or a job that are used as decorators of functions."""
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

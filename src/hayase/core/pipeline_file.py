@@ -9,6 +9,9 @@
       totals: {cql: select user_id, count(*) as orders from events group by user_id}
     aggregates:
       spread: statistics_of_ours:spread    # module:attribute; modules lie beside the file or are installed
+    functions:
+      slug: texts_of_ours:slug             # a Python function
+      vat: {sql: x * 1.1}
     tables:
       purchases: {key: user_id, columns: {total: Counter, last_purchase_time: Register}}
     jobs:
@@ -31,7 +34,7 @@ position in their text is a position in the file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -39,9 +42,10 @@ from typing import Any, TypeVar
 
 import yaml
 
-from hayase.core.declaration_fields import OPERATION, RETENTION, STREAM, TABLE, FieldTable
+from hayase.core.declaration_fields import FUNCTION, OPERATION, RETENTION, STREAM, TABLE, FieldTable
 from hayase.core.declarations import (
     AggregateDeclaration,
+    FunctionDeclaration,
     GovernorDeclaration,
     JobDeclaration,
     OperationDeclaration,
@@ -57,6 +61,7 @@ from hayase.core.declarations import (
 )
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, suggestion
 from hayase.core.field_kinds import Kind
+from hayase.core.function_data import declared_function
 from hayase.core.job_data import declared_job
 from hayase.core.operation_data import declared_governor, declared_operation
 from hayase.core.pipeline_text import pipeline_text
@@ -87,8 +92,9 @@ _LINE = re.compile(f"[^{_BREAKS}]+(?=[{_BREAKS}])")
 class PipelineFile:
     """The declaration in a pipeline file, with positions in the file.
 
-    `places` has the start of the text of each ("query", name) and ("schema", stream); of each ("stream", name),
-    ("table", name), ("job", name) and ("operation", name); of the type of each ("column", "table.column"); of the value of each
+    `places` has the start of the text of each ("query", name) and ("schema", stream); of the sql of each ("function", name), or
+    of its name; of each ("stream", name), ("table", name), ("job", name) and ("operation", name); of the type of each
+    ("column", "table.column"); of the value of each
     ("operation", "operation.field") and ("governor", ".field"); of each step ("job", "job.steps.0"); and of the name or the start
     of the ("rules", name).
 
@@ -160,6 +166,7 @@ class _Reading(NodeReading):
         self.unread: set[str] = set()
         self.unread_tables = False
         self.unread_aggregates: set[str] = set()
+        self.unread_functions: set[str] = set()
         self.unnamed = False
         """Whether the set of declared names is incomplete or ambiguous; nothing can be planned then."""
 
@@ -213,6 +220,7 @@ class _Reading(NodeReading):
         streams = self.section(parts.get("streams"), "stream", "streams", self.stream)
         queries = self.section(parts.get("queries"), "query", "queries", self.query)
         aggregates = self.aggregates(parts.get("aggregates"))
+        functions = self.functions(parts.get("functions"), [aggregate.name for aggregate in aggregates])
         tables = self.section(parts.get("tables"), "table", "tables", self.table)
         jobs = self.section(parts.get("jobs"), "job", "jobs", self.job)
         operations = self.section(parts.get("operations"), "operation", "operations", self.operation)
@@ -235,8 +243,11 @@ class _Reading(NodeReading):
             tuple(jobs),
             tuple(operations),
             governor,
+            tuple(functions),
         )
-        if self.unread_tables or self.unread_aggregates:  # the stages that use them cannot be planned
+        if (
+            self.unread_tables or self.unread_aggregates or self.unread_functions
+        ):  # the stages that use them cannot be planned
             declared = self.without_readers(declared)
         return declared, values.get("home", Path(declared.name))
 
@@ -263,14 +274,25 @@ class _Reading(NodeReading):
         return declarations
 
     def without_readers(self, declaration: PipelineDeclaration) -> PipelineDeclaration:
-        """Return the declaration without the stages that may use an unread table or aggregate, and note them as unread: all
-        jobs, and the queries whose text has the name of an unread aggregate."""
+        """Return the declaration without the stages that may use an unread table, aggregate or function, and note them as
+        unread: the queries whose text has the name of an unread aggregate or function, and, unless all that is unread are
+        functions, all jobs."""
         words = {query.name: set(re.findall(r"\w+", query.text.lower())) for query in declaration.queries}
-        queries = [query for query in declaration.queries if not words[query.name] & self.unread_aggregates]
+        called = self.unread_aggregates | self._functions_over(declaration.functions)
+        queries = [query for query in declaration.queries if not words[query.name] & called]
         self.unread |= {query.name for query in declaration.queries if query not in queries}
+        if not (self.unread_tables or self.unread_aggregates):
+            return replace(declaration, queries=tuple(queries))
         for job in declaration.jobs:
             self.unread |= {job.name, *(name for step in job.steps for name in (step.writes, *step.also) if name)}
         return replace(declaration, queries=tuple(queries), jobs=())
+
+    def _functions_over(self, functions: Sequence[FunctionDeclaration]) -> set[str]:
+        """Return the unread functions, and those whose expression has the name of one, in lower case."""
+        names = set(self.unread_functions)
+        for _ in functions:
+            names |= {one.name.lower() for one in functions if set(re.findall(r"\w+", (one.sql or "").lower())) & names}
+        return names
 
     def aggregates(self, node: yaml.Node | None) -> list[AggregateDeclaration]:
         """Return the aggregates of the user; each is imported once, to find out whether it exists."""
@@ -291,6 +313,53 @@ class _Reading(NodeReading):
         declared = AggregateDeclaration(name, text_of(node), self.directory)
         declared.load()
         return declared
+
+    def functions(self, node: yaml.Node | None, aggregates: Sequence[str]) -> list[FunctionDeclaration]:
+        """Return the functions of the user; Python functions are imported once, to find out whether they exist."""
+        if node is None or is_null(node):
+            return []
+        functions, before = [], len(self.mistakes)
+        entries = self.mapping(node, "functions", 'write below it "NAME: module:function" or "NAME: {sql: x * 1.1}"')
+        self.unnamed |= len(self.mistakes) > before
+        taken = {name.lower() for name in aggregates}
+        for name, (key, value) in entries.items():
+            function = self.function(name, key, value)
+            if name.lower() in taken:
+                message = f'the function "{name}" is declared twice'
+                self.wrong(key, message, "name one differently; case does not count, and aggregates do")
+                function = None
+            taken.add(name.lower())
+            if function is None:
+                self.unread_functions.add(name.lower())
+            else:
+                functions.append(function)
+        return functions
+
+    def function(self, name: str, key: yaml.Node, node: yaml.Node) -> FunctionDeclaration | None:
+        where, before = f'function "{name}"', len(self.mistakes)
+        self.places["function", name] = place_of(key, self.source)
+        if isinstance(node, yaml.MappingNode):
+            parts = self.known(
+                node, where, FUNCTION.names, 'write below it "function: MODULE:FUNCTION" or "sql: x * 1.1"'
+            )
+        else:
+            parts = {"function": node}
+        texts = self.texts_of(parts, f" of {where}")
+        if "sql" in parts:
+            self.locate("function", name, parts["sql"])
+        if len(self.mistakes) > before:
+            return None
+        try:
+            return declared_function(name, texts, self.directory)
+        except DeclarationError as error:
+            for mistake in error.mistakes:
+                written = self.texts.get(("function", name))
+                if written is not None and mistake.line is not None:
+                    place = written.place(mistake.line, mistake.column or 1)
+                    self.mistakes.append(Mistake(mistake.message, mistake.hint, None, place.line, place.column))
+                else:
+                    self.wrong(parts.get(mistake.subject, key), mistake.message, mistake.hint)
+        return None
 
     def stream(self, name: str, key: yaml.Node, node: yaml.Node) -> StreamDeclaration | None:
         where = f'stream "{name}"'
@@ -623,6 +692,6 @@ _PIPELINE: dict[str, _Reader] = {
     "home": partial(_path, "directory"),
     "buckets": _buckets,
 }
-_SECTIONS = ("streams", "queries", "aggregates", "tables", "jobs", "operations", "governor", "rules")
+_SECTIONS = ("streams", "queries", "aggregates", "functions", "tables", "jobs", "operations", "governor", "rules")
 _STREAM, _RETENTION = _readers(STREAM), _readers(RETENTION)
 _AGES = _readers(TABLE, "fold_after", "horizon")

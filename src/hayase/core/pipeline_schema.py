@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hayase.core.declaration_fields import (
+    FUNCTION,
     GOVERNOR,
     JOB,
     OPERATION,
@@ -64,10 +65,15 @@ def pipeline_schema(column_types: Iterable[str] = (), policies: Iterable[str] = 
     step["if"] = {"required": ["batches"], "properties": {"batches": {"enum": [True, "true"]}}}
     step["then"] = {"required": ["schema"]}
     steps = {"type": "array", "minItems": 1, "items": step}
+    function = _object(FUNCTION)
+    function["oneOf"] = [{"required": ["function"]}, {"required": ["sql"]}]
     sections = {
         "streams": _named("Streams by name.", _object(STREAM, retention=_object(RETENTION))),
         "queries": _named("Continuous queries by name, in CQL.", {"anyOf": [text, query]}),
         "aggregates": _named("Your own aggregates by name, as module:attribute.", text),
+        "functions": _named(
+            "Your own functions by name, as module:function or with their fields.", {"anyOf": [text, function]}
+        ),
         "tables": _named("Tables by name.", _object(TABLE, columns=columns)),
         "jobs": _named("Jobs by name.", _object(JOB, steps=steps)),
         "operations": _named("Operations by name.", _object(OPERATION)),

@@ -10,6 +10,7 @@ import yaml
 from hayase.core.declaration_fields import RETENTION, STREAM, TABLE
 from hayase.core.declarations import PipelineDeclaration, RulesDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DeclarationError
+from hayase.core.function_data import function_data
 from hayase.core.job_data import job_data
 from hayase.core.operation_data import governor_data, operation_data
 
@@ -58,6 +59,8 @@ def pipeline_text(declaration: PipelineDeclaration) -> str:
         data["queries"] = {query.name: query.text for query in declaration.queries}
     if declaration.aggregates:
         data["aggregates"] = {aggregate.name: aggregate.source for aggregate in declaration.aggregates}
+    if declaration.functions:
+        data["functions"] = {function.name: function_data(function) for function in declaration.functions}
     if declaration.tables:
         data["tables"] = {table.name: _table_data(table) for table in declaration.tables}
     if declaration.jobs:

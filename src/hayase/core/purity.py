@@ -58,7 +58,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """An expression, which begins at byte `opening` of a statement, and what `survey` collects from it."""
+    """An expression, which begins at byte `opening` of a statement, and what `survey` collects from it.
+
+    `functions` are the names that are called, `lambdas` the parameters of all lambdas, both in lower case; `parameters` are
+    those of the lambdas around the part that is being surveyed.
+    """
 
     sql: str
     opening: int
@@ -67,6 +71,8 @@ class Scope:
     columns: list[Reference] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
+    functions: set[str] = field(default_factory=set)
+    lambdas: set[str] = field(default_factory=set)
     parameters: frozenset[str] = frozenset()
 
 
@@ -112,6 +118,7 @@ def _unnests_list(node: dict[str, Any]) -> bool:
 
 def _function(node: dict[str, Any], scope: Scope) -> None:
     name, count = str(node["function_name"]).lower(), len(node["arguments"])
+    scope.functions.add(name)
     if name in scope.aggregates:
         ordered, filtered = bool(node["order_bys"].get("orders")), node.get("filter") is not None
         call = Call(name, count, bool(node.get("distinct")), filtered, ordered, *_extent(node, scope))
@@ -135,6 +142,7 @@ def _lambda(node: dict[str, Any], scope: Scope) -> None:
     """Survey an argument of a function that takes a lambda. Elsewhere `->` reads a field of JSON."""
     if node["class"] == "LAMBDA":
         inside = {name.lower() for name in _parameters(node["lhs"])}
+        scope.lambdas.update(inside)
         survey(node["expr"], replace(scope, parameters=scope.parameters | inside))
     else:
         survey(node, scope)

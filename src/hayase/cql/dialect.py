@@ -8,7 +8,7 @@ A node of a tree holds in `meta["span"]` the start and end of the text it was re
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -39,15 +39,19 @@ class ParsedText:
 
 
 def parse_statements(
-    tokens: Sequence[Token], text: str, nested: Mapping[int, str] = MappingProxyType({})
+    tokens: Sequence[Token],
+    text: str,
+    nested: Mapping[int, str] = MappingProxyType({}),
+    functions: Set[str] = frozenset(),
 ) -> ParsedText:
     """Parse the statements of a text, with spans. Raise sqlglot's errors.
 
     `nested` are the kinds of the stream operators around sub-queries in FROM, by the offset of the closing parenthesis; they are
-    in `meta["stream"]` of the sub-query.
+    in `meta["stream"]` of the sub-query. Calls of `functions`, whose names are in lower case, are plain calls, also where another
+    system has a syntax for the name.
     """
     parser = _Parser(dialect=DuckDB())
-    parser.operators = nested
+    parser.operators, parser.own_functions = nested, functions
     kept, calls = find_window_calls(tokens)
     statements = [statement for statement in parser.parse(kept, text) if statement is not None]
     windows: set[tuple[int, int]] = set()
@@ -79,6 +83,11 @@ class _Parser(DuckDBParser):
     """DuckDB's parser, which also records spans and reads windows."""
 
     operators: Mapping[int, str] = MappingProxyType({})
+    own_functions: Set[str] = frozenset()
+
+    def _parse_function_call(self, functions: Any = None, anonymous: bool = False, *args: Any, **kwargs: Any) -> Any:
+        own = self._curr is not None and self._curr.text.lower() in self.own_functions
+        return super()._parse_function_call(functions, anonymous or own, *args, **kwargs)
 
     def _span(self, node: Any, first: int) -> Any:
         if isinstance(node, exp.Expr) and self._index > first:

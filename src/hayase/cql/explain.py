@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import DeclarationError, UnknownName
+from hayase.core.scalar_functions import shown
 from hayase.core.stages import OFFSET, Input, Lookup, Stage
 from hayase.core.times import duration_text
 from hayase.cql.columns import column_name, quoted
@@ -47,7 +48,7 @@ def explain(declaration: PipelineDeclaration, query: str, lookups: Mapping[str, 
         if mistakes or any(declared.name.lower() == query.lower() for declared in declaration.queries):
             raise DeclarationError(mistakes or [mistake for _, mistake in planned.mistakes])
         raise UnknownName("query", query, [declared.name for declared in declaration.queries])
-    return "\n".join(_query(match, planned))
+    return shown("\n".join(_query(match, planned)))
 
 
 def _query(query: PlannedQuery, planned: Planned) -> list[str]:

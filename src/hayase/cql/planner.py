@@ -17,6 +17,8 @@ from hayase.core.errors import DeclarationError, Mistake, by_place, suggestion
 from hayase.core.stages import Lookup, Stage
 from hayase.cql import logical
 from hayase.cql.distribution import check_keys, cut, leaves, source_of
+from hayase.cql.function_calls import FunctionCalls
+from hayase.cql.macros import Expansion, Macros
 from hayase.cql.nested_streams import nested_sources
 from hayase.cql.outputs import intermediate_stream, output_stream, written_columns
 from hayase.cql.projection import chooses_time, is_stateless, stateless_stage
@@ -69,13 +71,13 @@ def plan(
     """
     mistakes_by_query: dict[str, list[Mistake]] = {query.name: [] for query in declaration.queries}
     texts = {query.name: query.text for query in declaration.queries}
+    pipeline = _QueryPlanner(declaration, lookups)
     statements: dict[str, Statement] = {}
     for name, text in texts.items():
         try:
-            statements[name] = parse(text)
+            statements[name] = pipeline.parse(name, text)
         except DeclarationError as error:
             mistakes_by_query[name] += error.mistakes
-    pipeline = _QueryPlanner(declaration, lookups)
     tables = [table.name for table in declaration.tables]
     names = {name.lower(): name for name in (*expected, *pipeline.streams, *mistakes_by_query, *tables)}
     sources = {
@@ -102,7 +104,9 @@ def plan(
         part = statements[name].sources[sources[name].index(cycle[1])]
         mistakes_by_query[name].append(part.mistake(message, "let one of them read a declared stream"))
     stages = tuple(draft.stage for query in pipeline.queries for draft in query.drafts)
-    mistakes = tuple((name, mistake) for name, mistakes in mistakes_by_query.items() for mistake in mistakes)
+    mistakes = tuple(
+        (name, pipeline.placed(name, mistake)) for name, mistakes in mistakes_by_query.items() for mistake in mistakes
+    )
     return Planned(stages, mistakes, tuple(pipeline.queries))
 
 
@@ -113,6 +117,9 @@ class _QueryPlanner:
         for aggregate in declared.aggregates:
             aggregate.load()
         self._aggregates = {aggregate.name.lower(): aggregate.source for aggregate in declared.aggregates}
+        self._calls = FunctionCalls(declared.functions)
+        self._macros = Macros(declared.functions)
+        self._expansions: dict[str, Expansion] = {}
         self.streams = {stream.name: stream for stream in declared.streams}
         self.queries: list[PlannedQuery] = []
         self._tables = {table.name: lookups[table.name] for table in declared.tables if table.name in lookups}
@@ -125,11 +132,23 @@ class _QueryPlanner:
         """The names of the streams and tables that a query can read so far."""
         return {*self.streams, *self._tables}
 
+    def parse(self, name: str, text: str) -> Statement:
+        """Parse a query, with its calls of SQL functions replaced. Raise DeclarationError with all mistakes in its syntax."""
+        self._expansions[name] = Expansion(text, text)  # for mistakes in the calls
+        self._expansions[name] = self._macros.expand(text)
+        statement = parse(self._expansions[name].text, self._calls.names)
+        return replace(statement, canon=self._calls.with_versions(statement.canon))
+
+    def placed(self, name: str, mistake: Mistake) -> Mistake:
+        """Return a mistake in a parsed query at its place in the text as written."""
+        return self._expansions[name].placed(mistake)
+
     def add(self, name: str, text: str, statement: Statement, sources: Sequence[str]) -> None:
         """Plan one more query. Raise DeclarationError with all its mistakes."""
         read = {source: self.streams[source] for source in sources if source in self.streams}
         tables = {source: self._tables[source] for source in sources if source in self._tables}
-        root = recompute_calls(resolve(statement, read, self._aggregates, tables, name))
+        calls = self._calls.inside(self._expansions[name])
+        root = recompute_calls(resolve(statement, read, self._aggregates, tables, calls, name))
         inner = [
             (nested.declaration.name, recompute_calls(nested.query)) for nested in nested_sources(root) if nested.query
         ]

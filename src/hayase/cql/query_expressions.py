@@ -17,6 +17,7 @@ from hayase.core.expressions import ParsedExpression, bind, common_type, conditi
 from hayase.core.keys import check_key_type
 from hayase.core.purity import Reference
 from hayase.cql.columns import cast_to, column, quoted
+from hayase.cql.function_calls import FunctionCalls
 from hayase.cql.logical import Expression
 from hayase.cql.scopes import ResolvedName, Scope, UnresolvedName
 from hayase.cql.syntax import Part, Plain, normalize_token
@@ -30,11 +31,13 @@ _CORRELATION_HINT = "name columns of the query around a sub-query only in plain 
 
 
 class ExpressionResolver:
-    """Parses, resolves and types expressions. `aggregates` maps names of user-defined aggregates to "module:attribute"."""
+    """Parses, resolves and types expressions. `aggregates` maps names of user-defined aggregates to "module:attribute"; `calls`
+    has the user's functions."""
 
-    def __init__(self, aggregates: Mapping[str, str] | None = None) -> None:
+    def __init__(self, aggregates: Mapping[str, str] | None = None, calls: FunctionCalls | None = None) -> None:
         self.mistakes: list[Mistake] = []
         self.aggregates = dict(aggregates or {})
+        self._calls = calls or FunctionCalls()
 
     def refuse(self, part: Part, message: str, hint: str | None = None) -> None:
         """Note a mistake at a part of the query."""
@@ -125,10 +128,11 @@ class ExpressionResolver:
         field = next((other for other in schema if quoted(other.name) == sql), None)
         if field is not None and not boolean:
             return column(field.name, field.type, part)
+        sql = self._calls.with_keys(sql)
         try:
             bound = (condition if boolean else bind)(sql, schema)
         except DeclarationError as error:
-            self.mistakes += [part.mistake(mistake.message, mistake.hint) for mistake in error.mistakes]
+            self.mistakes += [self._calls.explained(part, mistake) for mistake in error.mistakes]
             return None
         return Expression(sql, bound.kind, bound.columns, part.text, part.line, part.column)
 

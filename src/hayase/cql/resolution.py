@@ -21,6 +21,7 @@ from hayase.cql.aggregation import Groups
 from hayase.cql.bounded_leaves import with_session_keys
 from hayase.cql.columns import column, quoted, with_names
 from hayase.cql.from_clauses import SEVERAL_WINDOWS_HINT, FromClauses
+from hayase.cql.function_calls import FunctionCalls
 from hayase.cql.logical import Expression, Node
 from hayase.cql.memberships import Memberships
 from hayase.cql.nested_streams import NestedStreams, as_stream
@@ -51,12 +52,13 @@ def resolve(
     sources: Mapping[str, StreamDeclaration],
     aggregates: Mapping[str, str] | None = None,
     tables: Mapping[str, Lookup] | None = None,
+    calls: FunctionCalls | None = None,
     name: str = "query",
 ) -> Node:
     """Return the logical plan of a query over declared streams. Raise DeclarationError with all mistakes in it.
 
-    `aggregates` maps the names of user-defined aggregates to "module:attribute"; `tables` are those that the query may join.
-    `name` is that of the query, from which streams inside of it have theirs.
+    `aggregates` maps the names of user-defined aggregates to "module:attribute"; `tables` are those that the query may join;
+    `calls` has the user's functions. `name` is that of the query, from which streams inside of it have theirs.
 
     >>> from hayase.cql.statement import parse
     >>> events = StreamDeclaration("events", "time timestamp, user_id string, amount double", time="time")
@@ -67,7 +69,7 @@ def resolve(
         Filter "events.amount" > 0
           Source events as events [Rows 5]
     """
-    resolution = _Resolution(statement, sources, aggregates, tables, name)
+    resolution = _Resolution(statement, sources, aggregates, tables, calls, name)
     node = resolution.query(statement.query, Context(), result=True)
     if node is None or resolution.mistakes:
         mistakes = dict.fromkeys(resolution.mistakes)
@@ -86,10 +88,11 @@ class _Resolution:
         sources: Mapping[str, StreamDeclaration],
         aggregates: Mapping[str, str] | None,
         tables: Mapping[str, Lookup] | None,
+        calls: FunctionCalls | None,
         name: str,
     ):
         self.sources = {name.lower(): stream for name, stream in sources.items()}
-        self.resolver = ExpressionResolver(aggregates)
+        self.resolver = ExpressionResolver(aggregates, calls)
         self.mistakes = self.resolver.mistakes
         names_time = EVENT_TIME in statement.canon.lower()
         relations = tuple(syntax.named_relations(statement.query))

@@ -39,8 +39,10 @@ class Statement:
 
 
 @lru_cache(maxsize=1024)
-def parse(text: str) -> Statement:
+def parse(text: str, functions: frozenset[str] = frozenset()) -> Statement:
     """Parse a query. Raise DeclarationError with all mistakes in its syntax.
+
+    `functions` are the names of the user's functions, in lower case.
 
     >>> statement = parse("Istream(select user_id from events [Rows 5] e join users u on e.user_id = u.id)")
     >>> statement.stream, [source.text for source in statement.sources]
@@ -63,7 +65,7 @@ def parse(text: str) -> Statement:
     own_tokens = nested.tokens | (operator.tokens if operator else frozenset())
     kept = [token for at, token in enumerate(tokens) if at not in own_tokens]
     try:
-        parsed = parse_statements(kept, text, nested.kinds)
+        parsed = parse_statements(kept, text, nested.kinds, functions)
         query = _query(text, kept, parsed.statements)
     except ParseError as error:
         raise DeclarationError([mistake_of(error)]) from error

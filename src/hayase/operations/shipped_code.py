@@ -1,9 +1,9 @@
-"""Ships the code of an operation: copies its module and the local modules that it imports into the home.
+"""Ships the code of operations and functions: copies the module and the local modules that it imports into the home.
 
 So the code that runs is the code that was checked, whatever happens to the original files, and every version can be
 restored.
 
-Imports are found by parsing the modules recursively, and only in the directory of the operation. Imports whose names
+Imports are found by parsing the modules recursively, and only in the directory of the module. Imports whose names
 are computed at run time, such as those of `importlib.import_module`, are not followed. Installed packages are not
 copied; workers must have them anyway. Of other files, those that the declaration lists are copied.
 """
@@ -25,10 +25,11 @@ from pathlib import Path
 
 from hayase.core.declarations import OperationDeclaration
 from hayase.core.errors import DamagedState, DeclarationError, suggestion
+from hayase.core.function_declarations import FunctionDeclaration
 from hayase.core.function_sources import needed_text
 from hayase.streams import durable
 
-__all__ = ["MOST_BYTES", "check_shipped", "ship"]
+__all__ = ["MOST_BYTES", "check_shipped", "ship", "ship_function"]
 
 MOST_BYTES = 64 << 20
 """Maximal size of all files of an operation together: more is data rather than code."""
@@ -46,24 +47,81 @@ def ship(declaration: OperationDeclaration, code_root: Path) -> OperationDeclara
     """
     if declaration.code is not None:
         return declaration
-    place, _, attribute = declaration.function.rpartition(":")
+    code = _read_code("operation", declaration, declaration.function)
+    return replace(declaration, function=code.function, directory=None, code=code.store(code_root))
+
+
+def ship_function(declaration: FunctionDeclaration, code_root: Path) -> FunctionDeclaration:
+    """Do the same for a function of queries. Its version is a digest of the statements that it depends on."""
+    if declaration.code is not None or declaration.function is None:
+        return declaration
+    code = _read_code("function", declaration, declaration.function)
+    stored = code.store(code_root)
+    return replace(declaration, function=code.function, directory=None, code=stored, version=_digest(code.needed()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """The name of a function in shipped code, and the files of that code; none if its module is installed."""
+
+    function: str
+    files: Mapping[str, bytes]
+
+    def store(self, code_root: Path) -> str:
+        """Copy the files to a directory named by their digest, and return the digest."""
+        if not self.files:
+            return _digest(_installed_text(self.function.rpartition(":")[0]))
+        code = _digest(self.files)
+        _store(self.files, code_root / code)
+        return code
+
+    def needed(self) -> dict[str, bytes]:
+        """Return what the function depends on: statements of its module, the modules that these import, and data."""
+        module, _, attribute = self.function.rpartition(":")
+        if not self.files:
+            return _installed_text(module)
+        trees = {path: ast.parse(text) for path, text in self.files.items() if path.endswith(".py")}
+        own = self._path(module)
+        if own in trees:
+            trees[own] = ast.parse(needed_text(self.files[own].decode(), attribute))
+        needed = {path: content for path, content in self.files.items() if path not in trees}
+        waiting = [module]
+        while waiting:
+            name = waiting.pop()
+            path = self._path(name)
+            if path in trees and path not in needed:
+                needed[path] = ast.unparse(trees[path]).encode()
+                package = name if path.endswith("/__init__.py") else name.rpartition(".")[0]
+                waiting += [*_imported(trees[path], package, self), name.rpartition(".")[0]]
+        return needed
+
+    def _path(self, module: str) -> str:
+        """Return the path of a module among the files; empty if it is not a module in Python's source."""
+        path = module.replace(".", "/")
+        return next((name for name in (f"{path}/__init__.py", f"{path}.py") if name in self.files), "")
+
+    def submodules(self, package: str) -> Iterator[str]:
+        """Yield the modules directly in a package."""
+        inside = package.replace(".", "/") + "/"
+        for path in self.files:
+            if path.startswith(inside) and path.endswith(".py") and "/" not in path.removeprefix(inside):
+                yield f"{package}.{path.removeprefix(inside).removesuffix('.py')}"
+
+
+def _read_code(kind: str, declaration: OperationDeclaration | FunctionDeclaration, function: str) -> _Code:
+    place, _, attribute = function.rpartition(":")
     try:
         if place.endswith(".py"):
             module, files = _script(place, attribute, declaration.directory)
         else:
             module, files = place, _module_files(place, declaration.directory)
         if declaration.files:
-            files = {**_data(declaration, bool(files)), **files}
+            files = {**_data(declaration, place, bool(files)), **files}
     except DeclarationError as error:
         raise DeclarationError(
-            replace(mistake, message=f'operation "{declaration.name}": {mistake.message}') for mistake in error.mistakes
+            replace(mistake, message=f'{kind} "{declaration.name}": {mistake.message}') for mistake in error.mistakes
         ) from error
-    if files:
-        code = _digest(files)
-        _store(files, code_root / code)
-    else:
-        code = _digest(_installed_text(place))
-    return replace(declaration, function=f"{module}:{attribute}", directory=None, code=code)
+    return _Code(f"{module}:{attribute}", files)
 
 
 def _digest(files: Mapping[str, bytes]) -> str:
@@ -146,9 +204,8 @@ def _script(place: str, attribute: str, directory: str | None) -> tuple[str, dic
     return name, local.files
 
 
-def _data(declaration: OperationDeclaration, has_code: bool) -> dict[str, bytes]:
-    """Return the data files of an operation, which are beside its script or in the directory of its modules."""
-    place = declaration.function.rpartition(":")[0]
+def _data(declaration: OperationDeclaration | FunctionDeclaration, place: str, has_code: bool) -> dict[str, bytes]:
+    """Return the data files of a declaration, which are beside its script or in the directory of its modules."""
     if not has_code:
         hint = "install its data with it, or move the function into a module beside the pipeline"
         raise DeclarationError(f"the module {place} is installed, and so nothing is shipped beside it", hint)
@@ -275,7 +332,7 @@ class _Local:
                 yield f"{package}.{name}"
 
 
-def _imported(tree: ast.AST, package: str, local: _Local) -> Iterator[str]:
+def _imported(tree: ast.AST, package: str, local: _Local | _Code) -> Iterator[str]:
     """Yield the names that import statements anywhere in the tree may refer to; some of them may not be modules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -8,19 +8,28 @@ declares none. An operation that is unchanged from the home's newest definition 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hayase.core.declarations import OperationDeclaration, PipelineDeclaration
+from hayase.core.declarations import FunctionDeclaration, OperationDeclaration, PipelineDeclaration
 from hayase.core.errors import DeclarationError, Mistake, UnknownName
 from hayase.core.pipeline_file import PipelineFile
 from hayase.core.stages import Stage
+from hayase.cql.macros import Macros
 from hayase.engine.definition.definitions import Definition, latest
 from hayase.engine.definition.stage_graph import plan
 from hayase.engine.home import Home
 
-__all__ = ["check", "check_file", "check_governor", "infer_operations", "read_file", "with_known_schemas"]
+__all__ = [
+    "check",
+    "check_file",
+    "check_functions",
+    "check_governor",
+    "infer_operations",
+    "read_file",
+    "with_known_schemas",
+]
 
 _Placed = tuple[str, str, Mistake]
 
@@ -96,6 +105,13 @@ def check_governor(declaration: PipelineDeclaration) -> None:
     mistakes = _governor_mistakes(declaration)
     if mistakes:
         raise DeclarationError([mistake for _, _, mistake in mistakes])
+
+
+def check_functions(functions: Sequence[FunctionDeclaration]) -> None:
+    """Raise DeclarationError if SQL functions call each other in a circle, or with the wrong arguments."""
+    mistakes = Macros(functions).mistakes
+    if mistakes:
+        raise DeclarationError([mistake for _, mistake in mistakes])
 
 
 def _kept(declaration: PipelineDeclaration, mistakes: list[_Placed], pending: bool) -> list[_Placed]:

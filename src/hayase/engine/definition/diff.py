@@ -27,7 +27,7 @@ from hayase.engine.definition.definitions import (
     planned,
     stages_of,
 )
-from hayase.engine.definition.proposals import only_writer, prepare_operations
+from hayase.engine.definition.proposals import only_writer, prepare
 from hayase.engine.definition.stage_comparison import compare, with_readers
 from hayase.engine.home import Home
 from hayase.streams.schema_evolution import reconcile, stored_declaration
@@ -100,7 +100,7 @@ def _previewed(home: Home, declaration: PipelineDeclaration) -> Preview:
     try:
         with only_writer(home) if os.access(home.path, os.W_OK) else contextlib.nullcontext():
             current = latest(home)
-            wanted, changes = prepare_operations(home, current, declaration)
+            wanted, changes = prepare(home, current, declaration)
             previews.append(_differences(home, current, wanted, planned(wanted, home), changes, {}))
             raise _Enough
     except _Enough:

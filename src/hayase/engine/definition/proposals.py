@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from hayase.core.declarations import PipelineDeclaration, TableDeclaration
 from hayase.core.errors import DamagedState, DeclarationError, StageChanged
@@ -28,7 +29,7 @@ from hayase.streams.durable import make_directory, open_file
 from hayase.streams.home_format import begin_home
 from hayase.streams.schema_evolution import stored_declaration
 
-__all__ = ["amend", "only_writer", "prepare_operations", "propose"]
+__all__ = ["amend", "only_writer", "prepare", "propose"]
 
 
 def propose(
@@ -39,7 +40,7 @@ def propose(
 ) -> Definition:
     """Write a declaration as the newest version, unless it is that already, and create or reconcile its streams.
 
-    The code of operations is shipped to the home. Changes by command stay in force unless the declaration has since
+    The code of operations and functions is shipped to the home. Changes by command stay in force unless the declaration has since
     changed the same operation. `resets` gives stages a new generation; stages that read their output begin anew too.
     `everything` resets all stages, and then tolerates a damaged previous definition.
     """
@@ -51,17 +52,22 @@ def propose(
                 raise
             current = latest_readable(home)
         operations = {operation.name for operation in declaration.operations} if everything else ()
-        declaration, changes = prepare_operations(home, current, declaration, frozenset([*(resets or ()), *operations]))
+        declaration, changes = prepare(home, current, declaration, frozenset([*(resets or ()), *operations]))
         if everything is not None:
             resets = {stage.query: everything for stage in planned(declaration, home).values()}
         return _write_next(home, current, declaration, changes, resets)
 
 
-def prepare_operations(
+def prepare(
     home: Home, current: Definition | None, declaration: PipelineDeclaration, anew: AbstractSet[str] = frozenset()
 ) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
-    """Return the declaration with its operations as they will run in the home, and the changes by command that stay in
-    force."""
+    """Return the declaration with its functions and operations as they will run in the home, and the changes by command
+    that stay in force."""
+    if any(function.sql is None for function in declaration.functions):
+        from hayase.operations.shipped_code import ship_function
+
+        shipped = tuple(ship_function(function, home.code("")) for function in declaration.functions)
+        declaration = replace(declaration, functions=shipped)
     if not declaration.operations and (current is None or not current.changes):
         return declaration, ()
     from hayase.engine.definition import operation_changes  # imported only by pipelines with operations

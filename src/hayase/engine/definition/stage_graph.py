@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
+from hayase.core.declarations import FunctionDeclaration, PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.stages import Lookup, Stage
+from hayase.cql.macros import Macros
 from hayase.cql.planner import plan as plan_queries
 from hayase.cql.statement import parse
 from hayase.cql.syntax import Part
@@ -51,6 +52,7 @@ def plan(declaration: PipelineDeclaration, home: Path | None = None, unread: Col
     mistakes = sorted(round_.mistakes, key=lambda placed: ("operation", "job", "query").index(placed[0]))
     wrong = {name for _, name, _ in mistakes}
     mistakes += [circle for circle in _circles(declaration) if circle[1] not in wrong]
+    mistakes[:0] = [("function", name, mistake) for name, mistake in Macros(declaration.functions).mistakes]
     stages = _in_order(round_.stages)
     if declaration.tables or declaration.rules:
         from hayase.tables.table_planner import plan_tables
@@ -82,8 +84,11 @@ def _round(
     result = _Round()
     query_names = {query.name for query in declaration.queries}
     readable = (*declaration.streams, *(stream for name, stream in known.items() if name not in query_names))
+    functions = located_functions(declaration.functions, home)
     queries = plan_queries(
-        replace(declaration, streams=readable, jobs=(), operations=()), lookups_of(declaration, home), expected
+        replace(declaration, streams=readable, jobs=(), operations=(), functions=functions),
+        lookups_of(declaration, home),
+        expected,
     )
     result.stages += queries.stages
     result.mistakes += [("query", name, mistake) for name, mistake in queries.mistakes]
@@ -162,10 +167,11 @@ def _reads(
     kinds: dict[str, str] = {}
     reads: dict[str, list[str]] = {}
     places: dict[tuple[str, str], Part] = {}
+    own_functions = frozenset(function.name.lower() for function in declaration.functions)
     for query in declaration.queries:
         kinds[query.name], reads[query.name] = "query", []
         try:
-            sources = parse(query.text).sources
+            sources = parse(query.text, own_functions).sources
         except DeclarationError:  # reported by the query planner
             continue
         for part in sources:
@@ -214,6 +220,23 @@ def lookups_of(declaration: PipelineDeclaration, home: Path | None = None) -> di
 
     known = [table for table in declaration.tables if all(kind in TYPES for _, kind in table.columns)]
     return {table.name: TableLookup(table, _place(home, table.name)) for table in known}
+
+
+def located_functions(functions: Sequence[FunctionDeclaration], home: Path | None) -> tuple[FunctionDeclaration, ...]:
+    """Return the functions with the directory in which their code is: in the home once it is shipped; checked there."""
+    shipped = [function for function in functions if function.code is not None and home is not None]
+    if not shipped:
+        return tuple(functions)
+    from hayase.operations.shipped_code import check_shipped
+
+    located = []
+    for function in functions:
+        if function in shipped:
+            directory = (home or Path()) / "definitions" / "code" / (function.code or "")
+            check_shipped(directory)
+            function = replace(function, directory=str(directory.absolute()))
+        located.append(function)
+    return tuple(located)
 
 
 def _place(home: Path | None, table: str) -> Path:
