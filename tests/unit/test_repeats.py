@@ -125,7 +125,7 @@ def test_damaged_marks_are_found_and_can_be_removed() -> None:
         file.write_bytes(file.read_bytes()[:-1])
         (finding,) = verify(t.home)
         assert finding.path == str(file)
-        assert "the repeats are computed again from the log" in finding.remedy
+        assert "are computed again from the log" in finding.remedy
         repeats.forget_repeats()
         with pytest.raises(DamagedState, match="does not match its checksum"):
             t.rows("s")
@@ -170,3 +170,51 @@ def test_files_that_a_killed_process_did_not_remove_change_nothing() -> None:
             for name, content in old.items():
                 (directory / name).write_bytes(content)
             repeats.forget_repeats()
+
+
+@pytest.mark.parametrize("lost", [[0], [1], [0, 1], [2], [0, 1, 2]])
+def test_marks_that_are_lost_are_computed_again(lost: list[int]) -> None:
+    """Also if marks of later records are there: without them repeats would be taken for records that came first."""
+    with testing.trial(name="lost") as t:
+        declare(t)
+        for first, count in ((0, 2000), (2000, 600), (2600, 3)):  # many runs each, so that their files are not joined
+            ids = [f"{number - number % 4 // 3}" for number in range(first, first + count)]
+            t.append("s", [record(number // 1000, id_) for number, id_ in zip(range(first, first + count), ids)])
+            rows = t.rows("s")
+        files = sorted((t.home.path / "streams" / "s" / repeats.DIRECTORY).glob("*.marks"))
+        assert len(files) == 3
+        for number in lost:
+            files[number].unlink()
+        repeats.forget_repeats()
+        assert t.rows("s") == rows
+        assert not list(verify(t.home))
+        repeats.forget_repeats()
+        assert t.rows("s") == rows
+        t.append("s", [record(9, "last")])
+        assert len(t.rows("s")) == len(rows) + 1
+        left = sorted((t.home.path / "streams" / "s" / repeats.DIRECTORY).glob("*.marks"))
+        assert [int(path.name[:20]) for path in left[1:]] == [int(path.name[21:41]) for path in left[:-1]]  # no overlap
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+@pytest.mark.parametrize("marked", [0, 2])
+def test_a_home_that_cannot_be_written_is_read_without_repeats(
+    monkeypatch: pytest.MonkeyPatch, number: int, marked: int
+) -> None:
+    def refused(path: object, *more: object) -> int:
+        raise OSError(number, "refused", str(path))
+
+    with testing.trial(name="read_only") as t:
+        declare(t)
+        sent = [record(1, "a"), record(1, "a"), record(2, "a"), record(2, "b")]
+        t.append("s", sent[:marked] or sent)
+        if marked:
+            assert len(t.rows("s")) == 1
+            t.append("s", sent[marked:])
+        repeats.forget_repeats()
+        with monkeypatch.context() as patch:
+            for name in ("make_directory", "open_file", "write_atomic"):
+                patch.setattr(durable, name, refused)
+            for _ in range(2):
+                assert [row["id"] for row in t.rows("s")] == ["a", "b"]
+        assert [row["id"] for row in t.rows("s")] == ["a", "b"]

@@ -6,12 +6,14 @@ and that record's event time is not before that bound; else it is the first with
 
 The repeats of a log are computed once and stored in `repeats/{first}-{next}.marks` beside its segments: sealed JSON with the
 `dedupe` that held and the runs of offsets that are repeats. Whoever computes them holds a lock and goes on where the last file
-ends. Since the result is a function of the log, a process that is killed leaves nothing to undo, and every reader that leaves
-the same records out sees the same stream. The ids since the bound are in memory, and are read again from the log after a start.
+ends. Since the result is a function of the log, a process that is killed leaves nothing to undo, files that are lost are computed
+again, and every reader that leaves the same records out sees the same stream. A reader that may not write keeps them in memory.
+The ids since the bound are in memory, and are read again from the log after a start.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -55,6 +57,8 @@ _KEPT = 64
 _SPARE = 100_000
 """Ids that may be in memory although they are older than the bound, so that they are not looked through for each record."""
 _TRIES = 5
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""Errors of a home that this process may only read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ def check_marks(path: Path) -> None:
 
 
 def _read(path: Path) -> Marks:
-    remedy = f"remove the directory {path.parent}; the repeats are computed again from the log"
+    remedy = "remove the file; the repeats are computed again from the log"
     name = _NAME.fullmatch(path.name)
     try:
         data = orjson.loads(read_sealed(path, _KIND, remedy))
@@ -210,6 +214,8 @@ class _Repeats:
         self._path = log.path / DIRECTORY
         self._dedupe, self._id = log.declaration.dedupe, log.declaration.id
         self._marks: list[Marks] = []
+        self._files: list[tuple[str, int, int]] = []
+        """Name, first and next of all files when they were listed last."""
         self._ids = _Ids()
         self._end: int | None = None
         self._inode = -1
@@ -224,20 +230,31 @@ class _Repeats:
         with self._turn:
             if self._is_same_directory() and self._reach() >= next_:
                 return
-            self._load()
+            self._load(log)
             if self._reach() >= next_:
                 return
             try:
                 durable.make_directory(self._path)
                 self._is_same_directory()
                 with self._locked():
-                    self._load()  # another process may have gone on meanwhile
-                    first = max(self._reach(), log.index().start)
-                    if first < next_:
-                        self._follow(log, first)
-                        self._store(self._marked(log, first, next_), log.index().start)
+                    self._load(log)  # another process may have gone on meanwhile
+                    marks = self._following(log, next_)
+                    if marks is not None:
+                        self._store(marks, log.index().start)
             except OSError as error:
-                raise write_error(log.declaration.name, error) from error
+                if error.errno not in _READ_ONLY:
+                    raise write_error(log.declaration.name, error) from error
+                marks = self._following(log, next_)
+                if marks is not None:
+                    self._marks.append(marks)
+
+    def _following(self, log: StreamLog, next_: int) -> Marks | None:
+        """Return the marks of the records from where the known ones end to `next_`; None if there are no such records."""
+        first = max(self._reach(), log.index().start)
+        if first >= next_:
+            return None
+        self._follow(log, first)
+        return self._marked(log, first, next_)
 
     def _is_same_directory(self) -> bool:
         """Return whether the directory is that of the last call; if not, forget what was in it."""
@@ -262,21 +279,26 @@ class _Repeats:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
-    def _load(self) -> None:
-        """List the files and read those that are new; of files that overlap, the one that reaches furthest counts."""
+    def _load(self, log: StreamLog) -> None:
+        """List the files and read those that are new; of files that overlap, the one that reaches furthest counts. Those behind
+        records that have no marks are left out: their file was lost, and is computed again."""
+        start = log.index().start
         for _ in range(_TRIES):
             try:
-                names = [match for match in map(_NAME.fullmatch, os.listdir(self._path)) if match]
+                matches = [match for match in map(_NAME.fullmatch, os.listdir(self._path)) if match]
             except FileNotFoundError:
-                self._marks = []
+                self._marks, self._files = [], []
                 return
             known = {part.name: part for part in self._marks}
             chosen: list[str] = []
             reach = -1
-            for match in sorted(names, key=lambda match: (int(match[1]), -int(match[2]))):
-                if int(match[2]) > reach:
-                    chosen.append(match[0])
-                    reach = int(match[2])
+            self._files = [(match[0], int(match[1]), int(match[2])) for match in matches]
+            for name, first, next_ in sorted(self._files, key=lambda file: (file[1], -file[2])):
+                if first > max(start, reach):
+                    break
+                if next_ > reach:
+                    chosen.append(name)
+                    reach = next_
             try:
                 self._marks = [known.get(name) or _read(self._path / name) for name in chosen]
                 return
@@ -321,16 +343,15 @@ class _Repeats:
         """Write marks, joined with files before them that are not much larger; then remove the files that it covers, and
         those of records that retention has removed."""
         kept = [part for part in self._marks if part.next > start]
-        covered = [part for part in self._marks if part.next <= start]
         while kept and kept[-1].next == marks.first and kept[-1].dedupe == marks.dedupe:
             if len(kept[-1].runs) > 2 * len(marks.runs) + 64:
                 break
-            covered.append(kept[-1])
             marks = kept.pop().joined(marks)
         durable.write_atomic(self._path / marks.name, marks.as_bytes())
         self._marks = [*kept, marks]
-        for part in covered:
-            durable.remove(self._path / part.name)
+        for name, first, next_ in self._files:
+            if next_ <= start or (name != marks.name and marks.first <= first and next_ <= marks.next):
+                durable.remove(self._path / name)
 
 
 def _times_of(piece: Piece, log: StreamLog) -> tuple[np.ndarray, np.ndarray]:

@@ -40,7 +40,7 @@ from hayase.engine.spark.failures import failure_of
 from hayase.engine.spark.lane_source import POLL
 from hayase.engine.spark.reduction import Reduction
 from hayase.engine.spark.restarts import Restarts
-from hayase.engine.spark.session import is_warm, task_slots
+from hayase.engine.spark.session import python_starts, task_slots
 
 __all__ = ["Lane"]
 
@@ -208,7 +208,7 @@ class Lane:
     def _fail(self, error: Exception) -> None:
         """Schedule a restart of the lane if that can help; otherwise raise LaneFailed."""
         failure, moment = failure_of(str(error), self._home.spark_log), time.monotonic()
-        slow = failure.again == "slow" and is_warm()  # otherwise Python may not be able to start here at all
+        slow = failure.again == "slow" and python_starts()  # otherwise Python may not be able to start here at all
         if failure.again == "never" or not self._restarts.allow(moment, free=slow):
             raise LaneFailed(f"lane {self._lane} failed: {failure}") from error
         self.trouble = f"lane {self._lane} is started again: {failure.cause}"

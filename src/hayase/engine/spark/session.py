@@ -35,12 +35,12 @@ from hayase.engine.spark.warm_interpreters import LONGEST_SOCKET, WarmInterprete
 __all__ = [
     "JAVA_HINT",
     "is_one_process",
-    "is_warm",
     "java_build",
     "java_version",
     "keep_warm",
     "local_master",
     "open_session",
+    "python_starts",
     "task_slots",
     "warm_up",
 ]
@@ -197,9 +197,16 @@ def keep_warm() -> None:
         _warm.start()
 
 
-def is_warm() -> bool:
-    """Whether Spark's interpreters come from a running fork server, so that they are known to work here."""
-    return _warm is not None and _warm.is_ready
+def python_starts(patience: float = 600.0) -> bool:
+    """Whether Spark's interpreters are known to work on this machine, however slowly they start: a fork server runs, or else, as
+    for a cluster, one that is started here imports PySpark within `patience` seconds."""
+    if _warm is not None and _warm.is_ready:
+        return True
+    command = [os.environ.get("PYSPARK_PYTHON", sys.executable), "-c", "import pyspark.worker"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=patience, check=False).returncode == 0
+    except (OSError, subprocess.SubprocessError):
+        return False
 
 
 _warm: WarmInterpreters | None = None
