@@ -201,7 +201,10 @@ class Maker:
         window = Window("unbounded", "") if plain else self.draw(windows(by_time=isinstance(read, View)))
         reading = Reading(f"{self.prefix}{len(self.readings)}", read, window)
         self.readings.append(reading)
-        cql = f"{read.name}{window.text} {self.one(['AS ', ''])}{alias}"
+        name = read.name
+        if isinstance(read, Stream) and not plain and self.chance(15):  # a window behind a sub-query
+            name = f"(SELECT {', '.join(read.types)} FROM {name})"
+        cql = f"{name}{window.text} {self.one(['AS ', ''])}{alias}"
         return cql, f"{reading.table} AS {alias}", {f"{alias}.{name}": kind for name, kind in reading.types.items()}
 
     def origin(self, depth: int) -> tuple[str, str, Scope, list[str], bool]:

@@ -95,6 +95,8 @@ class Window:
     offset: int = 0
     keep: int | None = None
     early: int | None = None
+    order: tuple[tuple[str, bool, bool], ...] = ()
+    """The columns of Order By, whether they are descending, and whether NULLs come first."""
 
     @property
     def bounds(self) -> tuple[str, ...]:
@@ -222,9 +224,18 @@ class Window:
         ]
 
     def _groups(self, stream: Stream) -> list[list[int]]:
-        """Return the numbers of the tuples of every partition."""
+        """Return the numbers of the tuples of every partition, in the order of the window."""
+        numbers = list(range(len(stream.rows)))
+        for column, descending, nulls_first in reversed(self.order):
+            place = COLUMNS.index(column)
+            there = [number for number in numbers if stream.rows[number][place] is not None]
+            there = sorted(there, key=lambda number: stream.rows[number][place], reverse=descending)
+            nulls = [number for number in numbers if stream.rows[number][place] is None]
+            numbers = nulls + there if nulls_first else there + nulls
+        numbers.sort(key=lambda number: stream.times[number])
         groups: dict[Row, list[int]] = {}
-        for number, row in enumerate(stream.rows):
+        for number in numbers:
+            row = stream.rows[number]
             groups.setdefault(tuple(row[COLUMNS.index(key)] for key in self.keys), []).append(number)
         return list(groups.values())
 
@@ -357,9 +368,13 @@ def windows(draw: st.DrawFn, *, by_time: bool = False) -> Window:
             keys = tuple(draw(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=2, unique=True)))
             front = f"PARTITION BY {', '.join(keys)} "
         slide = draw(st.integers(1, 5)) if kind.endswith("slide") else 1
-        return Window(
-            "rows", f" [{front}ROWS {count}{f' SLIDE {slide}' if kind.endswith('slide') else ''}]", count, slide, keys
-        )
+        text = f"{front}ROWS {count}{f' SLIDE {slide}' if kind.endswith('slide') else ''}"
+        listed = draw(st.lists(st.sampled_from(COLUMNS), max_size=2, unique=True)) if draw(st.booleans()) else []
+        order = tuple((column, draw(st.booleans()), draw(st.booleans())) for column in listed)
+        if order:
+            ways = [f"{name}{' DESC' * down}{' NULLS FIRST' * first}" for name, down, first in order]
+            text += f" ORDER BY {', '.join(ways)}"
+        return Window("rows", f" [{text}]", count, slide, keys, order=order)
     if kind == "now":
         return Window("now", " [NOW]")
     return Window("unbounded", " [UNBOUNDED]" if kind == "unbounded" else "")
