@@ -1,7 +1,8 @@
 """A small pipeline whose home has a file of every kind: for tests of formats, upgrades and damage.
 
 It runs in this process, with a clock of its own, and so gives the same answers every time: `history` lays the home out,
-`later` goes on with it, `answers` reads everything that can be asked. It uses nothing that the code of format 1 lacks.
+`later` goes on with it, `answers` reads everything that can be asked. It uses nothing that the code of format 1 lacks, unless
+`newer` kinds of files are asked for.
 """
 
 from __future__ import annotations
@@ -46,6 +47,21 @@ jobs:
 operations:
   scores: {reads: orders, function: "scoring:score", schema: "user string, score bigint", attempts: 1}
 """
+NEWER_STREAMS = """
+  clicks:
+    schema: "time timestamp, id string, page string, extra json"
+    time: time
+    id: id
+    slack: 2 seconds
+    dedupe: 20 seconds
+    extra_fields: keep
+"""
+NEWER_QUERIES = """
+  pages: select page, count(*) as clicks, count(extra) as extras from clicks group by page
+  visits: select page, window_start, count(*) as clicks from clicks [Partition By page Session 1 second] group by page, window_start
+  newest: select id, page from clicks [Range 4 seconds] order by id desc limit 3
+  placed: select id, rank() over (partition by page order by id) as place from clicks [Range 2 seconds]
+"""
 COUNTING = """
 def by_user(record):
     return record["user"], record["amount"]
@@ -70,10 +86,13 @@ def scored(records: list[dict[str, Any]]) -> None:
     seen.extend(record["score"] for record in records)
 
 
-def lay_out(directory: Path) -> None:
+def lay_out(directory: Path, *, newer: bool = False) -> None:
     """Write the pipeline's file and its modules."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "pipeline.yaml").write_text(PIPELINE)
+    text = PIPELINE
+    if newer:
+        text = text.replace("\nqueries:", f"{NEWER_STREAMS.rstrip()}\nqueries:{NEWER_QUERIES.rstrip()}")
+    (directory / "pipeline.yaml").write_text(text)
     for name, text in (("counting", COUNTING), ("scoring", SCORING), ("factors", FACTORS)):
         (directory / f"{name}.py").write_text(text)
 
@@ -93,6 +112,18 @@ def _time(seconds: float) -> str:
     return f"2026-01-01T00:00:{seconds:06.3f}Z"
 
 
+def _clicks(numbers: range) -> list[dict[str, Any]]:
+    """Every second click has the id of the one before; some have a field that the schema lacks."""
+    return [
+        {"time": _time(at / 10), "id": f"c{at // 2}", "page": "xyz"[at % 5 % 3]} | ({"from": at} if at % 3 else {})
+        for at in numbers
+    ]
+
+
+def _has_clicks(pipeline: hy.Pipeline) -> bool:
+    return any(stream.name == "clicks" for stream in pipeline.declaration.streams)
+
+
 def append(pipeline: hy.Pipeline, first: int, count: int, sequence: int) -> None:
     """Several small appends, among them a record that does not fit, and one that is too late."""
     for number in range(count):
@@ -105,6 +136,9 @@ def append(pipeline: hy.Pipeline, first: int, count: int, sequence: int) -> None
         {"time": _time(0), "id": f"late{first}", "user": "a", "amount": 1},
     ]
     pipeline.append("orders", odd, producer="odd", sequence=sequence)
+    if _has_clicks(pipeline):  # many repeats at first, so that their marks fill a file of their own
+        clicks = range(200) if not first else range(200 + 3 * first, 206 + 3 * first)
+        pipeline.append("clicks", _clicks(clicks), producer="page", sequence=sequence)
 
 
 def run(pipeline: hy.Pipeline) -> None:
@@ -112,9 +146,9 @@ def run(pipeline: hy.Pipeline) -> None:
     pipeline.run_until_idle(spark=False)
 
 
-def history(directory: Path) -> hy.Pipeline:
+def history(directory: Path, *, newer: bool = False) -> hy.Pipeline:
     """Lay a home out, with several batches, a merged segment and single ones, trimmed and settled records."""
-    lay_out(directory)
+    lay_out(directory, newer=newer)
     pipeline = opened(directory)
     append(pipeline, 0, 4, 1)
     run(pipeline)
@@ -144,8 +178,9 @@ def later(pipeline: hy.Pipeline) -> None:
 
 def answers(pipeline: hy.Pipeline) -> dict[str, Any]:
     """Everything that can be asked, as plain values that do not depend on how records were cut into batches."""
-    read: dict[str, Any] = {name: pipeline.stream(name).rows() for name in ("orders",)}
-    for name in ("large", "spend", "hosts"):
+    newer = _has_clicks(pipeline)
+    read: dict[str, Any] = {name: pipeline.stream(name).rows() for name in ("orders", *(["clicks"] if newer else []))}
+    for name in ("large", "spend", "hosts", *(["pages", "visits", "newest", "placed"] if newer else [])):
         read[name] = [[row, str(since), str(until)] for row, since, until in pipeline.query(name).intervals()]
         read[f"{name} now"] = pipeline.query(name).at()
     for name in ("sums", "scores"):

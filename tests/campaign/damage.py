@@ -294,7 +294,7 @@ def _attempt(project: Path, steps: Sequence[str], answer: Any) -> None:
             if step == "begun anew":
                 answer.send(Outcome({"stages": _begun_anew(project)}))
                 continue
-            pipeline = every_file.history(project) if step == "make" else every_file.opened(project)
+            pipeline = every_file.history(project, newer=True) if step == "make" else every_file.opened(project)
             if step == "go on":
                 every_file.later(pipeline)
             answer.send(Outcome(every_file.answers(pipeline)))
