@@ -56,6 +56,38 @@ def test_functions(call: str, expected: list[tuple[Any, ...]]) -> None:
     assert at_the_end(f"select user, n, {call} as f from orders [Unbounded]") == expected
 
 
+@pytest.mark.parametrize("function", ["sum", "avg"])
+def test_a_row_whose_sum_of_decimals_overflows_is_refused_and_no_other(function: str) -> None:
+    """DuckDB raises for the whole statement; the rows of other partitions and instants, and other frames, have their values."""
+    with trial() as t:
+        t.stream("s", "time bigint, k string, d decimal(38, 0)", time_unit="s")
+        frame = "partition by k order by d rows between 1 preceding and current row"
+        t.query(
+            "q",
+            f"select k, d, {function}(d) filter (where d > 1) over ({frame}) as f, count(*) over (order by d) as n from s",
+        )
+        large = "9" * 38
+        for time, k, d in (
+            (1, "a", large),
+            (1, "b", "4"),
+            (2, "a", large),
+            (2, "a", "2"),
+            (2, "a", "1"),
+            (3, "b", "6"),
+        ):
+            t.append("s", [{"time": time, "k": k, "d": d}])
+            t.run()
+        t.finish("s")
+        t.run()
+        shown = {(row["k"], int(row["d"])): row["f"] for row in t.query("q").at(3)}
+        assert (shown["a", 1], shown["b", 4]) == (None, 4)
+        assert shown["a", 2] == 2
+        assert shown["b", 6] == (10 if function == "sum" else 5)
+        letters = t.dead_letters()
+        assert letters
+        assert all(large in letter["record"] and "out of range" in letter["reason"] for letter in letters)
+
+
 def test_a_row_whose_sum_overflows_is_refused() -> None:
     with trial() as t:
         t.stream("s", "time bigint, k string, n bigint", time_unit="s")

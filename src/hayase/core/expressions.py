@@ -23,6 +23,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -745,23 +746,75 @@ def window_values(
     """
     if not batch.num_rows:
         return pa.RecordBatch.from_pylist([], schema=schema)
+    texts = [_window_sql(call, call.sql) for call in calls]
+    plain = [cast(text, field.type) for text, field in zip(texts, schema)]
+    try:
+        return _window_rows(batch, snapshots, plain, "false", schema)
+    except duckdb.ConversionException:
+        guarded = [f"TRY_CAST({text} AS {_sql_type(field.type)})" for text, field in zip(texts, schema)]
+        lost = " OR ".join(f"({text} IS NOT NULL AND {value} IS NULL)" for text, value in zip(texts, guarded))
+        return _window_rows(batch, snapshots, guarded, lost, schema)
+    except duckdb.OutOfRangeException:  # a sum of decimals leaves 128 bits: DuckDB raises for all rows
+        return _window_values_by_snapshot(batch, snapshots, calls, schema)
+
+
+def _window_sql(call: WindowCall, sql: str) -> str:
+    return f"{sql} OVER (PARTITION BY {_SNAPSHOT} {call.over})"
+
+
+def _window_rows(
+    batch: pa.RecordBatch,
+    snapshots: np.ndarray,
+    values: Sequence[str],
+    lost: str,
+    schema: pa.Schema,
+    source: str = _VIEW,
+) -> pa.RecordBatch:
+    """Return the values, in SQL over `source`, of all rows. They are NULL in rows for which `lost` holds, also in SQL, or of
+    which a value is a decimal with too many digits."""
     numbered = batch.append_column(_ROW, pa.array(np.arange(batch.num_rows))).append_column(
         _SNAPSHOT, pa.array(snapshots)
     )
-    texts = [f"{call.sql} OVER (PARTITION BY {_SNAPSHOT} {call.over})" for call in calls]
-    plain = [cast(text, field.type) for text, field in zip(texts, schema)]
-    guarded = [f"TRY_CAST({text} AS {_sql_type(field.type)})" for text, field in zip(texts, schema)]
-    lost = " OR ".join(f"({text} IS NOT NULL AND {value} IS NULL)" for text, value in zip(texts, guarded))
-    try:
-        rows = run_statement(f"SELECT {_ROW}, {', '.join(plain)}, false FROM {_VIEW}", numbered)
-    except duckdb.ConversionException:
-        rows = run_statement(f"SELECT {_ROW}, {', '.join(guarded)}, {lost} FROM {_VIEW}", numbered)
+    rows = run_statement(f"SELECT {_ROW}, {', '.join(values)}, {lost} FROM {source}", numbered)
     order = pa.array(np.argsort(rows[_ROW].to_numpy()))
     arrays = [_as_type(column.take(order), field.type) for column, field in zip(rows.columns[1:], schema)]
     failed = arrays[-1]
+    for array in arrays[:-1]:
+        if pa.types.is_decimal(array.type):  # DuckDB sums in 128 bits, which hold some numbers of 39 digits
+            largest = pa.scalar(Decimal((0, (9,) * array.type.precision, -array.type.scale)), array.type)
+            failed = pc.or_(failed, pc.fill_null(pc.greater(pc.abs(array), largest), False))
     if pc.any(failed).as_py():
-        arrays = [pc.if_else(failed, pa.scalar(None, array.type), array) for array in arrays[:-1]] + [failed]
+        arrays = [pc.if_else(failed, pa.scalar(None, array.type), array) for array in arrays[:-1]]
+        arrays.append(failed)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _window_values_by_snapshot(
+    batch: pa.RecordBatch, snapshots: np.ndarray, calls: Sequence[WindowCall], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Return `window_values` of a batch that DuckDB refuses as a whole: halves of its snapshots, down to those that it refuses.
+
+    In these, sums are computed from the list of values in each row's frame, where TRY catches the error of that row alone.
+    """
+    numbers = np.unique(snapshots)
+    if len(numbers) > 1:
+        halves = [snapshots < numbers[len(numbers) // 2], snapshots >= numbers[len(numbers) // 2]]
+        parts = [window_values(batch.filter(pa.array(half)), snapshots[half], calls, schema) for half in halves]
+        places = np.argsort(np.concatenate([np.flatnonzero(half) for half in halves]))
+        return pa.concat_batches(parts).take(pa.array(places))
+    columns, values, lost = [], [], ["false"]
+    for number, (call, field) in enumerate(zip(calls, schema)):
+        name, _, rest = call.sql.partition("(")
+        if name.lower() in ("sum", "avg"):
+            columns.append(f'{_window_sql(call, f"list({rest}")} AS "__{number}"')
+            value = cast(f"list_aggregate(\"__{number}\", '{name}')", field.type)
+            values.append(f"TRY({value})")
+            lost.append(f"({values[-1]} IS NULL AND coalesce(list_aggregate(\"__{number}\", 'count'), 0) > 0)")
+        else:
+            columns.append(f'{_window_sql(call, call.sql)} AS "__{number}"')
+            values.append(cast(f'"__{number}"', field.type))
+    source = f"(SELECT *, {', '.join(columns)} FROM {_VIEW})"
+    return _window_rows(batch, snapshots, values, " OR ".join(lost), schema, source)
 
 
 def value_sizes(column: pa.Array) -> np.ndarray:
