@@ -258,13 +258,10 @@ CORRELATIONS: dict[str, list[str]] = {  # Columns of the query around a sub-quer
 
 STREAMS: dict[str, list[str]] = {  # Istream and its like.
     "select Istream(k) from s union select k from t": [
-        "1:8: Istream must enclose the whole query, once; write it before the query, in parentheses; what is inside may be a named query",
-    ],
-    "select k from (Istream(select k from s)) x": [
-        "1:16: Istream must enclose the whole query, once; write it before the query, in parentheses; what is inside may be a named query",
+        "1:8: Istream must enclose a whole query, once; write it before the query, in parentheses, or before a sub-query in FROM",
     ],
     "Istream(select Dstream(k) from s)": [
-        "1:16: Dstream must enclose the whole query, once; write it before the query, in parentheses; what is inside may be a named query",
+        "1:16: Dstream must enclose a whole query, once; write it before the query, in parentheses, or before a sub-query in FROM",
     ],
 }  # fmt: skip
 
@@ -359,20 +356,17 @@ WINDOWS: dict[str, list[str]] = {  # Windows.
     "select k from s [Partition By l Rows 3]": [
         "1:31: a list<item: int32> cannot be a key; use its atomic parts as key columns",
     ],
-    "select k from q [Rows 5]": [
-        '1:17: a window after the relation "q" is not supported; its rows have lifetimes of their own; only a stream has a window',
-    ],
     "select k from ch c [Unbounded]": [
-        '1:20: a window after the relation "ch" is not supported; its rows have lifetimes of their own; only a stream has a window',
+        "1:20: [Unbounded] behind a relation is not supported; leave it out, or write Istream(...) [Unbounded] for all rows that ever appeared",
     ],
-    "select k from (select k from s) [Now] x": [
-        "1:33: a window after a sub-query is not supported; write it after the stream, inside",
+    "select k from (select k from s [Rows 2]) [Unbounded]": [
+        "1:42: [Unbounded] behind a relation is not supported; leave it out, or write Istream(...) [Unbounded] for all rows that ever appeared",
     ],
-    "select k from (select k from s) x [Now]": [
-        "1:35: a window after a sub-query is not supported; write it after the stream, inside",
+    "select k from (select k, c as valid_to from t) [Rows 2]": [
+        '1:26: the name "valid_to" is reserved for the lifetime of a row; choose another name with AS',
     ],
-    "with w as (select k from s) select k from w [Now]": [
-        "1:45: a window after a sub-query is not supported; write it after the stream, inside",
+    "select k from s where k in Istream(select k from t)": [
+        "1:28: Istream must enclose a whole query, once; write it before the query, in parentheses, or before a sub-query in FROM",
     ],
 }  # fmt: skip
 
@@ -412,9 +406,6 @@ BOUNDS: dict[str, list[str]] = {  # Windows with bounds.
     ],
     "select count(*) as n from s [Session 5 s] group by concat(k, window_start)": [
         "1:52: a group that mixes columns with the bounds of a session needs Partition By; write the columns that a session is about: [Partition By user Session 30 minutes]",
-    ],
-    "select k from q [Tumble 5 s]": [
-        '1:17: a window after the relation "q" is not supported; its rows have lifetimes of their own; only a stream has a window',
     ],
     "select k, is_final from s [Tumble 5 s]": [
         '1:11: unknown column "is_final" in "s"; known are: a, b, d, k, l, p, time, window_end, window_start',

@@ -241,10 +241,10 @@ def test_what_cannot_be_read_is_placed() -> None:
 
 
 def test_all_refusals_are_told_in_the_order_of_the_text() -> None:
-    found = refusals("select a from s [Row 1] positional join t window w as () order by a limit 0")
+    found = refusals("select a from s [Row 1] positional join t order by all limit 0")
     assert [each.split(" ", 1)[1].split(" is ")[0].split(" does ")[0] for each in found] == [
         '"Row"',
         "POSITIONAL JOIN",
-        "WINDOW",
+        "ORDER BY ALL",
         "LIMIT takes a whole number from 1 on; leave the clause out to keep all rows",
     ]

@@ -25,6 +25,7 @@ from hayase.cql.equalities import node_join_keys
 from hayase.cql.logical import Expression, Node
 from hayase.cql.nested_streams import NestedStreams, as_stream
 from hayase.cql.query_expressions import ExpressionResolver, comparable_sides
+from hayase.cql.record_streams import is_stream
 from hayase.cql.scopes import Context, FromClause, HiddenScope, MergedColumn, Relation, ResolvedName, Scope
 from hayase.cql.subquery_expressions import is_list
 from hayase.cql.syntax import Part, Plain, has_subquery
@@ -95,6 +96,8 @@ class FromClauses:
             return None
         if relation.window is None or not (declaration.lifetimes or declaration.changes):
             return self._source(relation, declaration, relation.alias or declaration.name, context)
+        if not self._has_window_for_rows(relation):
+            return None
         plain = replace(relation, window=None, columns=())
         clause = self._source(plain, declaration, declaration.name, Context())
         if clause is None:
@@ -103,6 +106,14 @@ class FromClauses:
         rows = select_columns(clause.node, [names.flat(name) for name in names.columns])
         plan = as_stream(with_names(rows, names.columns, part))
         return self._inner_stream(replace(relation, alias=relation.alias or declaration.name), plan, context)
+
+    def _has_window_for_rows(self, relation: syntax.Named | syntax.Nested) -> bool:
+        """Refuse `[Unbounded]` behind a relation, whose rows have ends: it would keep them for ever."""
+        if relation.window is None or relation.window.kind != "unbounded":
+            return True
+        hint = "leave it out, or write Istream(...) [Unbounded] for all rows that ever appeared"
+        self._resolver.refuse(relation.window.part, "[Unbounded] behind a relation is not supported", hint)
+        return False
 
     def _inner_stream(self, relation: syntax.Named | syntax.Nested, plan: Node, context: Context) -> FromClause | None:
         """Resolve a sub-query that is a stream of its own, which is read through the window behind it."""
@@ -201,6 +212,8 @@ class FromClauses:
         if node is None:
             return None
         if is_inner:
+            if relation.stream is None and not is_stream(node) and not self._has_window_for_rows(relation):
+                return None
             plan = logical.ToStream(relation.stream, node) if relation.stream else as_stream(node)
             return self._inner_stream(relation, plan, context)
         names = self._column_aliases(relation, node.schema.names)
