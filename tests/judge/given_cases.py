@@ -68,19 +68,24 @@ class Case:
         if not times:
             return 1, 0
         readers = [other for other in self.queries if query.name in self._queries_behind(other)]
-        return min(times), max(map(self._end, readers))
+        return min(times), max(
+            self._ends(query) + [end for other in readers for end in self._ends(other, bounded=True)]
+        )
 
     def _queries_behind(self, query: Query) -> set[str]:
         """Return the names of a query and of those that it reads."""
         return {query.name} | {each.source.name for each in self._read(query) if isinstance(each.source, View)}
 
-    def _end(self, query: Query) -> int:
+    def _ends(self, query: Query, *, bounded: bool = False) -> list[int]:
+        """Return the instants at which the windows of a query have seen their last event, or only those with bounds."""
         ends = [0]
         for reading in query.readings:
             source = reading.source
-            last = max(source.times, default=0) if isinstance(source, Stream) else self._end(self.query(source.name))
-            ends += [reading.window.closes(last)] if last else []
-        return max(ends)
+            last = (
+                max(source.times, default=0) if isinstance(source, Stream) else max(self._ends(self.query(source.name)))
+            )
+            ends += [reading.window.closes(last)] if last and (reading.window.bounds or not bounded) else []
+        return ends
 
 
 @st.composite

@@ -58,6 +58,15 @@ order by amount desc""",
 from (select *, row_number() over (partition by user_id order by amount desc) as place from events [Range 1 hour])
 where place <= 3 and n > 0""",
     },
+    "streams-inside": {
+        "alarms": """select user_id, count(*) as times
+from Istream(select user_id from events [Range 1 hour] group by user_id having sum(amount) > 100) [Range 1 day] as x
+join (select id as user_id from users where age > 20) [Rows 5] as u using (user_id)
+group by user_id""",
+    },
+    "union-of-streams": {
+        "all_ids": "select user_id as id from events where n > 0 union all select id from users",
+    },
     "window-functions-of-a-stream": {
         "moving": """select user_id, row_number() over w as place, lag(amount) over w as before,
     sum(amount) over (w range between interval '10 minutes' preceding and current row) as recent
