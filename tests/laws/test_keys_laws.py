@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hayase.core.keys import KeyIndex, buckets, encode, hashes, split
+from hayase.core.keys import KeyIndex, buckets, decode, encode, hashes, split
 
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.bool_(): st.booleans(),
@@ -26,6 +26,17 @@ KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.timestamp("us", tz="UTC"): st.datetimes().map(lambda time: time.replace(tzinfo=UTC)),
 }
 
+
+FLOATS = st.none() | st.sampled_from([0.0, -0.0, math.nan, 1.5])
+TEXTS = st.none() | st.sampled_from(["", "a", "\0", "a longer text"])
+KINDS |= {
+    pa.list_(pa.int64()): st.lists(st.none() | st.integers(0, 2), max_size=3),
+    pa.list_(pa.string()): st.lists(TEXTS, max_size=3),
+    pa.struct([("a", pa.float64()), ("b", pa.string())]): st.builds(dict, a=FLOATS, b=TEXTS),
+    pa.list_(pa.struct([("a", pa.list_(pa.float64()))])): st.lists(
+        st.none() | st.builds(dict, a=st.none() | st.lists(FLOATS, max_size=2)), max_size=2
+    ),
+}
 
 # the first example loads compiled loops
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -43,11 +54,25 @@ def keys(draw: st.DrawFn, most: int = 30) -> list[pa.Array]:
 
 def sql_value(value: Any) -> Any:
     """A value that is equal, in Python, exactly where SQL calls keys equal."""
+    if isinstance(value, list | dict):
+        return type(value), tuple(map(sql_value, value if isinstance(value, list) else value.values()))
     return "nan" if isinstance(value, float) and math.isnan(value) else (value,)
 
 
 def plain(columns: list[pa.Array]) -> list[Any]:
     return list(zip(*([sql_value(value) for value in column.to_pylist()] for column in columns)))
+
+
+@given(keys(), st.data())
+@untimed
+def test_keys_are_decoded_as_they_were_encoded(columns: list[pa.Array], data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(columns[0])))
+    columns = [column.slice(first) for column in columns]
+    decoded = decode(encode(columns), [column.type for column in columns])
+    assert [column.type for column in decoded] == [column.type for column in columns]
+    assert plain(decoded) == plain(columns)
+    for column in decoded:
+        column.validate(full=True)
 
 
 @given(keys())

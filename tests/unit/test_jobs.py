@@ -548,7 +548,7 @@ def test_what_is_refused() -> None:
     ]
     assert "sum(line): there is no sum of a string" in told(job(lambda j: j.reduce(key="user", c="sum(line)")))[0]
     assert told(job(lambda j: j.map(schema="a array<int>", key="a")(pair), lambda j: j.reduce("count"))) == [
-        'out: step 2 (count): column "a": a list<item: int32> cannot be a key; use its atomic parts as key columns'
+        'out: step 2 (count): column "a": a list<item: int32> cannot be a key here; use its atomic parts as key columns'
     ]
     assert told(job(lambda j: j.map(schema="user string", writes="totals")(pair)), tables=(TOTALS,)) == [
         'out: step 1 (pair): typed tuples cannot go to table "totals"; leave schema out, and emit (key, {column: parameter})'

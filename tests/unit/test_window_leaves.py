@@ -143,8 +143,8 @@ def test_a_row_that_is_not_there_cannot_be_taken_away() -> None:
 
 
 def test_changes_of_rows_that_cannot_be_compared_are_refused() -> None:
-    with pytest.raises(DeclarationError, match='rows with the column "many", a list<item: int64>, cannot be compared'):
-        leaf(Changes(0, pa.schema([("many", pa.list_(pa.int64()))])))
+    with pytest.raises(DeclarationError, match='rows with the column "many", a map<string, int64>, cannot be compared'):
+        leaf(Changes(0, pa.schema([("many", pa.map_(pa.string(), pa.int64()))])))
 
 
 def test_rows_that_went_are_forgotten() -> None:

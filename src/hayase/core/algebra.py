@@ -45,7 +45,7 @@ import pyarrow as pa
 
 from hayase.core.errors import DeclarationError, HayaseError, suggestion
 from hayase.core.function_sources import imported
-from hayase.core.keys import check_key_type
+from hayase.core.keys import check_order_type
 from hayase.core.sketches import (
     digest_of_one,
     digests_combined,
@@ -199,7 +199,7 @@ def _argument(name: str, kinds: Sequence[pa.DataType], arity: int = 1) -> pa.Dat
 
 def _check_ordered(name: str, kind: pa.DataType) -> None:
     try:
-        check_key_type(kind)
+        check_order_type(kind)
     except DeclarationError as error:
         raise DeclarationError(f"there is no {name} of a {kind}", "use numbers, booleans, texts or times") from error
 

@@ -19,7 +19,7 @@ from hayase.core.algebra import Aggregate
 from hayase.core.declaration_fields import OPERATION, PIPELINE, STEP, STREAM, TABLE, FieldTable
 from hayase.core.errors import DeclarationError, Mistake, UnknownName, nearest, suggestion
 from hayase.core.function_declarations import FunctionDeclaration
-from hayase.core.keys import check_key_type
+from hayase.core.keys import check_atomic_key
 from hayase.core.schemas import arrow_schema, ddl, is_json
 from hayase.core.times import UNITS
 
@@ -171,7 +171,7 @@ class StreamDeclaration:
             mistakes.append(_mistake("dedupe", message, 'name it, like "id: uuid"'))
         elif self.id in schema.names:
             try:
-                check_key_type(schema.field(self.id).type)
+                check_atomic_key(schema.field(self.id).type)
             except DeclarationError as error:
                 mistakes += [
                     _mistake("id", f"dedupe{of}: {mistake.message}", mistake.hint) for mistake in error.mistakes

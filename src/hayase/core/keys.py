@@ -6,6 +6,7 @@ columns one after the other, little-endian and in whole 8-byte words:
 
 - boolean, integer, date, timestamp: the value as int64; float: as float64; decimal: its 16 bytes; NULL: zeros;
 - string, binary: four bytes of length, the bytes, zeros up to a whole word; NULL: the length -1;
+- struct, list: like a binary, whose bytes encode the values inside (`hayase.core.nested_keys`);
 - then, only if a column of fixed width is NULL, one word in which bit i is set if column i is NULL.
 
 The hash is XXH64 of these bytes with seed 0. Encoding and hash decide where state is on disk, so they never change.
@@ -26,11 +27,14 @@ __all__ = [
     "EncodedKeys",
     "KeyIndex",
     "buckets",
+    "check_atomic_key",
     "check_key_type",
+    "check_order_type",
     "decode",
     "encode",
     "fixed_column",
     "hashes",
+    "is_atomic",
     "is_key_type",
     "is_text",
     "raw_values",
@@ -67,12 +71,39 @@ class EncodedKeys:
 def check_key_type(kind: pa.DataType) -> None:
     """Refuse a type whose values have no canonical bytes.
 
-    >>> check_key_type(pa.list_(pa.int64()))
+    >>> check_key_type(pa.map_(pa.string(), pa.int64()))
     Traceback (most recent call last):
-    hayase.core.errors.DeclarationError: a list<item: int64> cannot be a key; use its atomic parts as key columns
+    hayase.core.errors.DeclarationError: a map<string, int64> cannot be a key; use its atomic parts as key columns
     """
-    if not (is_text(kind) or _is_whole(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    if pa.types.is_list(kind):
+        check_key_type(kind.value_type)
+    elif pa.types.is_struct(kind) and 0 < kind.num_fields <= _MOST_COLUMNS:
+        for at in range(kind.num_fields):
+            check_key_type(kind.field(at).type)
+    elif not is_atomic(kind):
         raise DeclarationError(f"a {kind} cannot be a key", "use its atomic parts as key columns")
+
+
+def check_atomic_key(kind: pa.DataType) -> None:
+    """Refuse a type for keys that are compared outside of queries: ids of records, keys of jobs and operations."""
+    if not is_atomic(kind):
+        raise DeclarationError(f"a {kind} cannot be a key here", "use its atomic parts as key columns")
+
+
+def check_order_type(kind: pa.DataType) -> None:
+    """Refuse a type by whose values rows cannot be ordered.
+
+    >>> check_order_type(pa.list_(pa.int64()))
+    Traceback (most recent call last):
+    hayase.core.errors.DeclarationError: rows cannot be ordered by a list<item: int64>; use its atomic parts
+    """
+    if not is_atomic(kind):
+        raise DeclarationError(f"rows cannot be ordered by a {kind}", "use its atomic parts")
+
+
+def is_atomic(kind: pa.DataType) -> bool:
+    """Return whether values of a type have no parts: booleans, numbers, texts, binaries and times."""
+    return is_text(kind) or _is_whole(kind) or bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def is_key_type(kind: pa.DataType) -> bool:
@@ -130,12 +161,12 @@ def decode(encoded: EncodedKeys, kinds: Sequence[pa.DataType]) -> list[pa.Array]
     >>> decode(encode([pa.array([7, None]), pa.array(["ab", ""])]), [pa.int64(), pa.string()])[1].to_pylist()
     ['ab', '']
     """
-    from hayase.core import key_loops
+    from hayase.core import key_loops, nested_keys
 
     cursor, count = encoded.offsets[:-1] >> 3, len(encoded)
     parts: list[tuple[np.ndarray, np.ndarray | None]] = []
     for kind in kinds:
-        if is_text(kind):
+        if is_text(kind) or pa.types.is_nested(kind):
             ends = np.zeros(count + 1, np.int64)
             there = np.empty(count, np.bool_)
             key_loops.text_ends(encoded.data, cursor, ends, there)
@@ -152,7 +183,9 @@ def decode(encoded: EncodedKeys, kinds: Sequence[pa.DataType]) -> list[pa.Array]
     columns, left = [], iter(parts)
     for at, kind in enumerate(kinds):
         words, ends_or_none = next(left)
-        if ends_or_none is not None:
+        if ends_or_none is not None and pa.types.is_nested(kind):
+            columns.append(nested_keys.from_texts(kind, words, ends_or_none, next(left)[0]))
+        elif ends_or_none is not None:
             columns.append(text_column(kind, words, ends_or_none, next(left)[0]))
         else:
             columns.append(fixed_column(kind, words, (nulls >> np.uint64(at)) & np.uint64(1) == 0))
@@ -405,6 +438,10 @@ def _part(column: pa.Array) -> _Fixed | _Text:
         column = column.dictionary_decode()
     check_key_type(column.type)
     kind, valid = column.type, validity(column)
+    if pa.types.is_nested(kind):
+        from hayase.core import nested_keys
+
+        return _Text(*nested_keys.to_texts(column), valid)
     if is_text(kind):
         column = column.cast(pa.binary())
         starts = _viewed(column, np.int32, column.offset, len(column) + 1).astype(np.int64)

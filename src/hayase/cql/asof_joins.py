@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from hayase.core.keys import is_atomic
 from hayase.cql import logical, syntax
 from hayase.cql.columns import column, column_name, quoted
 from hayase.cql.equalities import node_join_keys
@@ -89,7 +90,7 @@ def _comparison(
     if resolved[0] is None or resolved[1] is None:
         return None
     sides = comparable_sides(resolved[0], resolved[1])
-    if sides is None:
+    if sides is None or not is_atomic(sides[0].kind):
         return None
     names = set(left.node.schema.names), set(right.node.schema.names)
     for way, (one, other) in ((sign, sides), (_FLIPPED[sign], sides[::-1])):

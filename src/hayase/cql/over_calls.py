@@ -140,8 +140,8 @@ class OverCalls:
         starred = [part for part in text.arguments if part.text == "*"]
         arguments = [express(part) for part in text.arguments if part not in starred]
         condition = express(text.condition) if text.condition else None
-        keys = [self._compared(part, express) for part in text.partition]
-        values = [self._compared(item.part, express) for item in text.order]
+        keys = [self._compared(part, express, self._resolver.check_key) for part in text.partition]
+        values = [self._compared(item.part, express, self._resolver.check_order) for item in text.order]
         if len(self._resolver.mistakes) > noted:
             return None
         order = [OrderKey(value, item.descending, item.nulls_first) for value, item in zip(values, text.order) if value]
@@ -174,9 +174,11 @@ class OverCalls:
             return True
         return False
 
-    def _compared(self, part: Part, express: Callable[[Part], Expression | None]) -> Expression | None:
+    def _compared(
+        self, part: Part, express: Callable[[Part], Expression | None], check: Callable[[Part, pa.DataType], bool]
+    ) -> Expression | None:
         value = express(part)
-        return value if value is None or self._resolver.check_key(part, value.kind) else None
+        return value if value is None or check(part, value.kind) else None
 
     def _kind(self, text: OverText, call: OverCall, order: Sequence[OrderKey]) -> pa.DataType | None:
         """Return the type of a call, computed from the types of its arguments."""

@@ -6,7 +6,7 @@ all of them are reported at once. An expression with a mistake is None.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from sqlglot import tokenize
 
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.expressions import ParsedExpression, bind, common_type, condition, parse_expression
-from hayase.core.keys import check_key_type
+from hayase.core.keys import check_key_type, check_order_type
 from hayase.core.purity import Reference
 from hayase.cql.columns import cast_to, column, quoted
 from hayase.cql.function_calls import FunctionCalls
@@ -138,8 +138,15 @@ class ExpressionResolver:
 
     def check_key(self, part: Part, kind: pa.DataType) -> bool:
         """Return whether values of a type can be keys; note a mistake if not."""
+        return self._check(check_key_type, part, kind)
+
+    def check_order(self, part: Part, kind: pa.DataType) -> bool:
+        """Return whether rows can be ordered by values of a type; note a mistake if not."""
+        return self._check(check_order_type, part, kind)
+
+    def _check(self, check: Callable[[pa.DataType], None], part: Part, kind: pa.DataType) -> bool:
         try:
-            check_key_type(kind)
+            check(kind)
         except DeclarationError as error:
             self.refuse_inside(part, error)
             return False

@@ -11,9 +11,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from hayase.core.errors import DeclarationError
 from hayase.core.expressions import cast
-from hayase.core.keys import check_key_type
+from hayase.core.keys import is_atomic
 from hayase.cql.columns import column, quoted, select_columns
 from hayase.cql.logical import Expression, Node, OrderKey, Top
 from hayase.cql.query_expressions import ExpressionResolver
@@ -94,7 +93,7 @@ class OrderedOutputs:
         return Top(plan, tuple(values), tuple(order), len(listed), limit, offset, ties)
 
     def _listed(self, item: OrderItem, value: Expression) -> OrderKey:
-        self._resolver.check_key(item.part, value.kind)
+        self._resolver.check_order(item.part, value.kind)
         return OrderKey(replace(value, text=item.part.text), item.descending, item.nulls_first)
 
 
@@ -130,9 +129,7 @@ def tie_breakers(columns: Sequence[Expression], listed: Sequence[OrderKey]) -> l
     for value in columns:
         if value.sql in known:
             continue
-        try:
-            check_key_type(value.kind)
-        except DeclarationError:
+        if not is_atomic(value.kind):
             value = replace(value, sql=cast(quoted(next(iter(value.columns))), pa.string()), kind=pa.string())
         keys.append(OrderKey(value))
     return keys

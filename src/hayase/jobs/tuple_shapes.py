@@ -16,7 +16,7 @@ from hayase.core.declarations import (
 )
 from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.core.function_sources import FunctionSource
-from hayase.core.keys import check_key_type
+from hayase.core.keys import check_atomic_key
 from hayase.core.schemas import arrow_schema
 from hayase.jobs.emitted_tuples import Target
 from hayase.jobs.job_graph import NEXT, JobGraph, Run, graph_of
@@ -181,7 +181,7 @@ class JobShapes:
                 self.wrong(step, f'unknown key column "{name}"', suggestion(name, shape.schema.names))
                 return None
             try:
-                check_key_type(shape.schema.field(name).type)
+                check_atomic_key(shape.schema.field(name).type)
             except DeclarationError as error:
                 self.wrong(step, f'column "{name}": {error.mistakes[0].message}', error.mistakes[0].hint)
                 return None

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import DeclarationError, suggestion
-from hayase.core.keys import check_key_type
+from hayase.core.keys import check_atomic_key
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.core.times import duration_text
 
@@ -81,7 +81,7 @@ class WindowSpec:
         for name in self.by:
             if name not in schema.names:
                 raise DeclarationError(f'unknown key column "{name}"', suggestion(name, schema.names))
-            check_key_type(schema.field(name).type)
+            check_atomic_key(schema.field(name).type)
 
 
 def held_schema(schema: pa.Schema) -> pa.Schema:
