@@ -308,7 +308,8 @@ def _with_column(scope: Scope, name: str) -> Scope:
 def is_list(resolver: ExpressionResolver, part: Part, value: Expression) -> bool:
     """Return whether a value is a list; note a mistake if not."""
     if not pa.types.is_list(value.kind):
-        resolver.refuse(part, f"unnest takes a list, and this is a {value.kind}")
+        hint = f"for an array in json write unnest({part.text}::json[])" if pa.types.is_string(value.kind) else None
+        resolver.refuse(part, f"unnest takes a list, and this is a {value.kind}", hint)
     return bool(pa.types.is_list(value.kind))
 
 

@@ -42,6 +42,7 @@ from hayase.lifetimes.plans import JoinKind
 __all__ = ["Reader", "position"]
 
 _FIRST = "write: select ... from ..."
+_JSON_EACH = "write unnest(j::json[]) for an array in json, unnest(json_keys(j)) for the names of an object"
 _FILTERED = "filter a side of the join: left join (select ... from b where exists (...)) as b on ..."
 _ALONE = "write it in WHERE or in the select list"
 _IN_FROM = "write it in WHERE, in HAVING or in the select list, or put the sub-query into FROM and join with it"
@@ -327,7 +328,9 @@ class Reader:
         elif isinstance(node, exp.Subquery):
             return self._joined(self._subquery(node, place, names), joins, names)
         elif not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            self.refuse("table functions", place, "a query reads streams and other queries", plural=True)
+            called = getattr(node, "name", "") or (node.this.name if isinstance(node.this, exp.Expr) else "")
+            hint = _JSON_EACH if called.lower() == "json_each" else "a query reads streams and other queries"
+            self.refuse("table functions", place, hint, plural=True)
         elif node.args.get("db"):
             message = f'"{node.sql(dialect="duckdb")}" is not a stream'
             self._add_mistake(place, message, "write its plain name")
