@@ -49,7 +49,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
     trials: dict[int, dict[str, Any]] = {}
     session = open_session(local_master(2), settings={"spark.driver.memory": "3g"})
     try:
-        for expressways in _search(trials, 2 if quick else MOST):
+        for expressways in next_trials(trials, 2 if quick else MOST):
             trials[expressways] = _trial(session, expressways, size)
     finally:
         session.stop()
@@ -66,7 +66,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
     }
 
 
-def _search(trials: Mapping[int, Mapping[str, Any]], most: int) -> Iterator[int]:
+def next_trials(trials: Mapping[int, Mapping[str, Any]], most: int) -> Iterator[int]:
     """Yield how many expressways to try next, by the verdicts so far."""
     expressways = 1
     while expressways <= most:
@@ -109,12 +109,10 @@ def _trial(session: Any, expressways: int, size: Size) -> dict[str, Any]:
             used = cpu_seconds() - used
             due = told.get(timeout=60)
             writer.join(timeout=60)
-    return _verdict(expressways, size, waits, due, used)
+    return verdict(size, waits, due, used)
 
 
-def _verdict(
-    expressways: int, size: Size, waits: Mapping[str, np.ndarray], due: Mapping[str, int], used: float
-) -> dict[str, Any]:
+def verdict(size: Size, waits: Mapping[str, np.ndarray], due: Mapping[str, int], used: float) -> dict[str, Any]:
     """Return the figures of a trial. The number of accident notifications is not known beforehand."""
     missing = {name: int(count) - len(waits[name]) for name, count in due.items() if name in ANSWERS}
     together = np.concatenate(list(waits.values()))

@@ -34,6 +34,7 @@ NAMES = (
     "windows",
     "peers",
     "nexmark",
+    "linear_road",
     "tables",
     "jq",
     "mapreduce",
@@ -393,6 +394,18 @@ def nexmark(data: Data) -> Iterable[str]:
     )
 
 
+def linear_road(data: Data) -> Iterable[str]:
+    """How long the answers take, by the number of expressways."""
+    yield f"{number(data['expressways'])} expressways keep every answer within 5 s, for {number(data['seconds'])} s in real time:"
+    yield ""
+    heads = ("records_per_second", "p50_seconds", "p99_seconds", "largest_seconds", "late", "cpu_seconds_per_second")
+    tried = sorted(data["trials"].items(), key=lambda trial: int(trial[0]))
+    yield from table(
+        ("expressways", *(head.replace("_", " ") for head in heads)),
+        [(expressways, *(trial[head] for head in heads)) for expressways, trial in tried],
+    )
+
+
 def jq(data: Data) -> Iterable[str]:
     """Kinds of jq expressions, evaluated by Hayase beside libjq."""
     yield f"One program for each kind of expression, over {number(data['events'])} events of a shop; events per second of CPU time:"
@@ -437,6 +450,7 @@ SECTIONS = (
     Section("Streams", "streams", engine),
     Section("Beside Flink SQL", "peers", peers),
     Section("Nexmark", "nexmark", nexmark),
+    Section("Linear Road", "linear_road", linear_road),
 )
 
 

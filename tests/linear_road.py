@@ -32,7 +32,15 @@ COLUMNS = {
 def small(expressways: int, seed: int) -> traffic.Traffic:
     """Short, full expressways with many accidents."""
     return traffic.Traffic(
-        expressways, seed, segments=7, cars=750, entering=5, since=3 * 3600, accident_every=90, clearing=(130, 230)
+        expressways,
+        seed,
+        segments=7,
+        cars=650,
+        entering=4,
+        since=3 * 3600,
+        room=120,
+        accident_every=90,
+        clearing=(130, 230),
     )
 
 

@@ -47,6 +47,8 @@ class Traffic:
     """Cars that enter each second after three hours; until then their number grows evenly."""
     since: int = 0
     """How many seconds of these three hours have passed when the records begin."""
+    room: int = 400
+    """Cars in a segment at which its traffic all but stands."""
     accident_every: int = 1200
     clearing: tuple[int, int] = (600, 1200)
     """The least and the most seconds that an accident lasts."""
@@ -118,7 +120,7 @@ class _Simulation:
         slow = np.ones(self.crowd.shape)
         for road, at, _ in self.accidents:
             slow[road, at] = SLOWED
-        speeds = cars.likes * np.clip(1.1 - fullness / 240, 0.15, 1.0) * slow[cars.road, segment]
+        speeds = cars.likes * np.clip(1.1 - fullness / self.traffic.room, 0.1, 1.0) * slow[cars.road, segment]
         speeds = np.clip(speeds + self.dice.integers(-3, 4, len(speeds)), 1, 100).astype(np.int64)
         speeds[cars.stopped_until > now] = 0
         moving = speeds > 0

@@ -45,6 +45,14 @@ def test_figures_stand_beside_those_of_the_paper(place: Path) -> None:
     assert "| share of empty polls, informed | 0.0300 | at most 0.05 |" in text
 
 
+def test_trials_of_linear_road_are_in_the_order_of_their_expressways(place: Path) -> None:
+    trial = {"records_per_second": 1738.2, "p50_seconds": 1.4, "p99_seconds": 2.0, "largest_seconds": 2.25}
+    trials = {str(each): trial | {"late": 0, "cpu_seconds_per_second": 0.5} for each in (1, 16, 8)}
+    text = written(place, linear_road={"expressways": 16, "seconds": 120, "trials": trials, "ratios": {}})
+    assert "16 expressways keep every answer within 5 s, for 120 s in real time:" in text
+    assert [line[:5] for line in text.splitlines() if "| 1,740 |" in line] == ["| 1 |", "| 8 |", "| 16 "]
+
+
 def test_pictures_come_along(place: Path) -> None:
     (place / "results" / "governor.png").write_bytes(b"a picture")
     assert "![governor](figures/governor.png)" in written(place, governor=GOVERNOR)
