@@ -42,6 +42,13 @@ def _all_workers(round: LiveRound) -> None:
     processes.send(round.some("worker"), signal.SIGKILL)
 
 
+def _launcher(round: LiveRound) -> None:
+    """End what started an interpreter. After the loss of the fork server there may be none: plain interpreters run until they
+    are started again, so the planner is lost instead."""
+    found = round.parts()["launcher"] or round.some("planner")
+    processes.send([round.dice.choice(found)], signal.SIGKILL)
+
+
 def _executor(round: LiveRound) -> None:
     processes.send(round.some("executor")[:1], signal.SIGKILL)
 
@@ -117,7 +124,7 @@ FAULTS = (
     *_signals(),
     Fault("kill all workers", _all_workers, False),
     Fault("kill fork server", partial(_strike, signal.SIGKILL, "fork server"), False, "this machine"),
-    Fault("kill launcher", partial(_strike, signal.SIGKILL, "launcher"), False, "this machine"),
+    Fault("kill launcher", _launcher, False, "this machine"),
     Fault("kill executor", _executor, False, "cluster"),
     Fault("full disk", _full_disk, None, "small disk"),
     Fault("second driver", _second_driver, False),

@@ -32,7 +32,7 @@ from campaign.traffic import STREAMS, WATCHED
 
 __all__ = ["FloodRound"]
 
-HEALTH_PATIENCE = 30.0
+HEALTH_PATIENCE = 120.0
 """Seconds after which `/health` is said not to answer."""
 MEMORY = 2**30
 """Bytes by which a flood may make the process grow."""

@@ -40,7 +40,7 @@ __all__ = ["Fault", "Hang", "LiveRound", "Wrong"]
 PROJECT = Path(__file__).parent / "project"
 CLOCK = Path(__file__).parent / "clock"
 TESTS = Path(__file__).parents[1]
-PATIENCE = float(os.environ.get("HAYASE_PATIENCE", "300"))
+PATIENCE = float(os.environ.get("HAYASE_PATIENCE", "600"))
 """Seconds without any progress after which a round is called a hang."""
 LOOK = 0.25
 """Seconds between two looks at what a round waits for: a look costs CPU time, which the run lacks meanwhile."""

@@ -15,7 +15,7 @@ from campaign.live import LiveRound
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "faults",
     [["kill tree"], pytest.param(["kill worker", "clock back", "kill tree"], marks=pytest.mark.long)],
@@ -35,7 +35,7 @@ def test_damage_rounds() -> None:
     assert (played.returncode, played.stdout.count("right after")) == (0, 3), played.stdout + played.stderr
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "floods", [["broken bodies"], pytest.param(["broken bodies", "repeated requests"], marks=pytest.mark.long)]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -164,11 +165,20 @@ def _group(leader: int) -> list[psutil.Process]:
 @pytest.mark.parametrize(
     "command", [["run", "--plain"], pytest.param(["demo", "--plain"], marks=pytest.mark.long)], ids=["run", "demo"]
 )
-def test_ctrl_c_while_spark_starts_says_what_happens(shop: Path, command: list[str]) -> None:
+def test_ctrl_c_while_spark_starts_says_what_happens(shop: Path, tmp_path: Path, command: list[str]) -> None:
+    java = (
+        shutil.which("java") if "JAVA_HOME" not in os.environ else str(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+    )
+    slow = tmp_path / "java-home" / "bin" / "java"  # Spark does not start before Ctrl-C, however busy the machine is
+    slow.parent.mkdir(parents=True)
+    slow.write_text(
+        f'#!/bin/sh\ncase "$*" in *launcher.Main*|-version) exec {java} "$@";; esac\nwhile :; do sleep 1; done\n'
+    )
+    slow.chmod(0o755)
     with subprocess.Popen(
         [*HAYASE, *command],
         cwd=shop, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "JAVA_HOME": str(slow.parent.parent)},
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         start_new_session=True,
     ) as run:  # fmt: skip

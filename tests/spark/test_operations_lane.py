@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -205,7 +206,9 @@ def test_a_slot_that_is_added_while_it_runs_is_used(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     (tmp_path / "driver.py").write_text(DRIVER)
     home, log = tmp_path / "home", tmp_path / "cluster.log"
-    port = 17_000 + os.getpid() % 10_000
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
     master = f"spark://127.0.0.1:{port}"
     worker = ["--webui-port", "0", "--cores", "2", "--memory", "1g", "--work-dir", str(tmp_path / "work"), master]
     with (

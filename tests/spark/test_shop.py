@@ -75,7 +75,7 @@ def hayase(*words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 def test_a_shop_that_is_killed_and_changed_gives_what_plain_python_does(tmp_path: Path) -> None:
     with demo(tmp_path, 50, "keep") as child:
         until(lambda: committed(tmp_path, OPERATIONS).version >= 1, child)
