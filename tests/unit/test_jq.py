@@ -165,6 +165,8 @@ def test_mistakes_say_where(jq: Jq) -> None:
     assert mistake.hint == 'a field is .foo, a text "foo" in quotes of its own'
     assert "syntax error" in jq.mistakes(".a ==")[0].message
     assert "empty" in jq.mistakes("  ")[0].message
+    for slice_ in (".a.[:1]", ".a.[1:]", ".[0].[1:2]"):  # which jq does not know, though it knows .a.[1]
+        assert "syntax error" in jq.mistakes(slice_)[0].message
     assert jq.mistakes("1 # the end \\") == []
 
 

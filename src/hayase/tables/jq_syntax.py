@@ -360,6 +360,8 @@ class _Parser:
                 else:
                     self.needs("[")
                     node = self.bracket(node)
+                    if isinstance(node, Slice):  # jq's grammar has no .a.[1:2]
+                        raise _Declined
             else:
                 return node
 
