@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LOOPS := $(VENV)/.compiled
 DOCS := $(VENV)/.installed-docs
 FUZZ := $(VENV)/.installed-fuzz
 # Compiled modules are kept: without them every process of a test run compiles what it imports.
@@ -15,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMP)  ## make the environment in .venv (uv is fetched if it is missing)
+setup: $(LOOPS)  ## make the environment in .venv (uv is fetched if it is missing)
 
 $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -26,6 +27,9 @@ $(STAMP): pyproject.toml requirements.lock
 	@uv="$$(command -v uv || echo $(BIN)/uv)"; export VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_SYSTEM_CERTS=true; \
 	  $$uv pip install --quiet --compile-bytecode --requirement requirements.lock && $$uv pip install --quiet --no-deps --editable .
 	@$(BIN)/python -m compileall -q src
+	@touch $@
+
+$(LOOPS): $(STAMP)
 	@$(BIN)/python -m hayase.console.compilation
 	@touch $@
 
@@ -35,7 +39,8 @@ java:
 	  echo "  Debian, Ubuntu: apt-get install openjdk-17-jre-headless     macOS: brew install openjdk@17"; \
 	  echo "  or point JAVA_HOME at one"; exit 1; }
 
-demo: setup java  ## run the demo: a shop's events, live, for about a minute
+demo: $(STAMP) java  ## run the demo: a shop's events, live, for about a minute
+	@test -e $(LOOPS) || $(BIN)/python -m hayase.console.compilation --common
 	@$(BIN)/hayase demo
 
 test: setup java  ## run the tests

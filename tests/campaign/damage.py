@@ -233,7 +233,7 @@ def _load() -> None:
         "every_file",
     ):
         import_module(name)
-    import_module("hayase.lifetimes.kernel").compile_ahead()
+    import_module("hayase.lifetimes.compilation").compile_ahead()
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -217,3 +218,77 @@ def test_damaged_object_code_is_left_to_numba(tmp_path: Path, damage: Callable[[
     for file in (tmp_path / "cache").rglob("spread*.object"):
         file.write_bytes(damage(file.read_bytes()))
     assert _use(tmp_path / "one", tmp_path / "cache", without_numba=True) == (by_numba, "True")
+
+
+SHOP = """
+import sys
+from pathlib import Path
+from hayase.demo.events import Shop
+from hayase.demo.shop_pipeline import fill_blocklist, shop_pipeline
+from hayase.lifetimes.compilation import COMMON, loop_modules
+pipeline = shop_pipeline(Path(sys.argv[1]))
+fill_blocklist(pipeline)
+for number in range(40):
+    tick = Shop(10).tick(number)
+    pipeline.append("orders", tick.orders)
+    pipeline.append("lines", tick.lines)
+pipeline.run_until_idle(spark=False)
+print(*(set(loop_modules()) & set(sys.modules)) - set(COMMON), set(COMMON) < set(loop_modules()))
+"""
+
+
+def test_the_demo_needs_common_loops_only(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SHOP, str(tmp_path / "shop")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["True"]
+
+
+PREPARED = """
+import sys
+from hayase.lifetimes import compilation
+compilation.COMMON = ("number_loops",)
+compilation.loop_modules = lambda: ["number_loops", "other_loops"]
+progress = []
+compilation.compile_%s(lambda done, of: progress.append((done, of)))
+print(progress, "other_loops" in sys.modules)
+"""
+
+
+def _prepare(directory: Path, how: str) -> str:
+    """Return the progress of compiling two modules with two loops each, one of them common, and whether the other is loaded."""
+    (directory / "other_loops.py").write_text(LOOPS)
+    return _run(directory, directory / "cache", PREPARED % how)
+
+
+def test_while_a_process_compiles_behind_only_common_loops_are_waited_for(tmp_path: Path) -> None:
+    lock = tmp_path / "cache" / "hayase" / "machine-code" / "behind.lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert _prepare(tmp_path, "ahead") == "[(0, 2), (1, 2), (2, 2)] False"
+        assert _prepare(tmp_path, "common") == "[] False"  # and nothing is started: one compiles already
+    assert _prepare(tmp_path, "ahead") == "[(0, 2), (1, 2), (2, 2)] True"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert _prepare(tmp_path, "ahead") == "[] True"
+
+
+STARTED = """
+import subprocess
+from hayase.lifetimes import compilation
+compilation.COMMON = ("number_loops",)
+compilation.loop_modules = lambda: ["number_loops", "other_loops"]
+started = []
+subprocess.Popen = lambda command, pass_fds, **rest: started.append((command[-1], compilation._is_compiled_behind()))
+compilation.compile_common()
+print(started, compilation._is_compiled_behind())
+compilation.compile_ahead()
+compilation.compile_common()
+print(len(started))
+"""
+
+
+def test_a_process_that_compiles_behind_is_started_with_the_lock_if_loops_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "other_loops.py").write_text(LOOPS)
+    started, again = _run(tmp_path, tmp_path / "cache", STARTED).splitlines()
+    assert started == "[('hayase.lifetimes.compilation', True)] False"
+    assert again == "1"

@@ -1,4 +1,7 @@
-"""Compiles all loops that are not in the user's cache, with a line of progress: `python -m hayase.console.compilation`."""
+"""Compiles all loops that are not in the user's cache, with a line of progress: `python -m hayase.console.compilation`.
+
+With `--common` it waits for the common loops only, which the demo needs, and leaves the others to a process behind it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ import sys
 __all__ = ["compile_loops"]
 
 
-def compile_loops() -> None:
-    """Compile the loops of all kernels, and show the progress on standard error; nothing is shown if all are in the cache."""
-    from hayase.lifetimes.kernel import compile_ahead
+def compile_loops(*, only_common: bool = False) -> None:
+    """Compile the loops of kernels, and show the progress on standard error; nothing is shown if all are in the cache."""
+    from hayase.lifetimes.compilation import compile_ahead, compile_common
 
     is_terminal = sys.stderr.isatty()
 
@@ -21,8 +24,8 @@ def compile_loops() -> None:
             sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
-    compile_ahead(show)
+    compile_common(show) if only_common else compile_ahead(show)
 
 
 if __name__ == "__main__":
-    compile_loops()
+    compile_loops(only_common="--common" in sys.argv)

@@ -32,7 +32,7 @@ from hayase.core.loop_types import Kind, to_numba
 from hayase.core.machine_code import loop_directory
 from hayase.core.user_cache import keep_newest
 
-__all__ = ["compiled_ahead", "compiled_loop"]
+__all__ = ["NotCompiled", "compiled_ahead", "compiled_loop", "compiled_only"]
 
 KEPT = 8
 """How many versions of a module stay in the cache."""
@@ -49,6 +49,8 @@ def compiled_loop(
         loop = njit(nogil=True, **options)(function)
         loop._cache = FunctionCache(function) if config.CACHE_DIR else _Cache(function)
         if not _take_up(loop, wanted):
+            if _only_compiled:
+                raise NotCompiled(f"the loop {function.__module__}.{function.__name__} is not compiled yet")
             if _missing is not None:
                 _missing.append((loop, wanted))
                 return cast("Callable[..., Any]", loop)
@@ -121,6 +123,24 @@ def compiled_ahead(on_progress: Callable[[int, int], None] = lambda done, of: No
         if not _take_up(loop, wanted):  # its child has failed, or nothing can be cached
             _compile(loop, wanted)
         loop.disable_compile()
+
+
+_only_compiled = False
+
+
+class NotCompiled(ImportError):
+    """A module cannot be imported inside `compiled_only`: one of its loops is not in the cache."""
+
+
+@contextlib.contextmanager
+def compiled_only() -> Iterator[None]:
+    """Compile nothing in the block: the import of a module raises NotCompiled if one of its loops is not in the cache."""
+    global _only_compiled
+    _only_compiled = True
+    try:
+        yield
+    finally:
+        _only_compiled = False
 
 
 def _size(function: Callable[..., Any]) -> int:

@@ -118,7 +118,7 @@ class ObjectLoop:
             about = json.loads(head)
         except (OSError, ValueError):
             return None
-        if about["checksum"] != zlib.crc32(code):
+        if about.get("checksum") != zlib.crc32(code):
             return None
         address = _linker().address(about["name"], about["needs"], code)
         if not address:

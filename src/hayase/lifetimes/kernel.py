@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,7 @@ from hayase.lifetimes.tuples import TupleStore
 if TYPE_CHECKING:
     from hayase.lifetimes.shared_windows import SharedState
 
-__all__ = ["KernelConfig", "QueryKernel", "compile_ahead", "endless", "in_order", "lifetime_rows", "operator"]
+__all__ = ["KernelConfig", "QueryKernel", "endless", "in_order", "lifetime_rows", "operator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +77,6 @@ class KernelConfig:
     output: pa.Schema
     scale: int = 1
     earliest: tuple[int, ...] = ()
-
-
-def compile_ahead(on_progress: Callable[[int, int], None] = lambda done, of: None) -> None:
-    """Load the loops of all operators and of the keys; compile those that are not in the cache, on all cores.
-
-    `on_progress` gets the number of loops that have been compiled and the number of all that are not in the cache.
-    """
-    import importlib
-    import pkgutil
-
-    from hayase import core, lifetimes, windows
-    from hayase.core.loop_compiler import compiled_ahead
-    from hayase.core.machine_code import go_over_to_numba
-
-    go_over_to_numba()
-    with compiled_ahead(on_progress):
-        for package in (core, lifetimes, windows):
-            for module in pkgutil.iter_modules(package.__path__):
-                if module.name.endswith("_loops"):
-                    importlib.import_module(f"{package.__name__}.{module.name}")
 
 
 class QueryKernel:

@@ -172,7 +172,7 @@ class Tapes:
 
 
 class _Tape:
-    """All windows over one word: the levels of cycles in one array, laid out for `shared_loops.advance`."""
+    """All windows over one word: the levels of cycles in one array, laid out for `shared_loops`."""
 
     def __init__(self, windows: Sequence[Window], kind: Any) -> None:
         from hayase.windows import shared_loops as loops
@@ -202,6 +202,9 @@ class _Tape:
             for size in (slots, middles, loops.BLOCK)
         )
         self._out = np.float64 if double else kind
+        self._advance = {
+            np.int64: loops.advance_integers, np.complex128: loops.advance_sums, np.uint64: loops.advance_keys,
+        }[kind]  # fmt: skip
         self._begin(0)
 
     def _begin(self, slot: int) -> None:
@@ -217,7 +220,7 @@ class _Tape:
         counts = [self._count // window.slide - begins // window.slide for window in self._windows]
         ends = np.cumsum(counts)
         out = scratch(int(ends[-1])).view(self._out)
-        self._loops.advance(
+        self._advance(
             np.ascontiguousarray(words), taken, form, self._lane, self._middles, self._ready, self._marks, self._places,
             self._asked, self._bounds, out, ends - counts,
         )  # fmt: skip

@@ -4,13 +4,14 @@ The type of a lane decides how its words are combined: integers are added, keys 
 rows holds sums of floats and their rounding errors. Every loop is compiled once per type, without branches on it.
 
 The slots of a level are kept as two streams, even and odd slots: with slide 2 all that a window reads and writes is adjacent
-and can be vectorised; slide 1 is two such windows. Numba recompiles a function only when its own file changes, so everything
-that a loop calls is in this file.
+and can be vectorised; slide 1 is two such windows. A loop is compiled again only when its own file changes, so everything that a
+loop calls is in this file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+from hayase.core import loop_types
+from hayase.core.machine_code import compiled
+
 __all__ = [
-    "BLOCK", "FAN", "FAN_BITS", "FLOATS", "LEAST", "MARKS", "PLACES", "REACH", "SIGNED", "SPARSE", "advance", "new_slots",
-    "room", "tape",
+    "BLOCK", "FAN", "FAN_BITS", "FLOATS", "LEAST", "MARKS", "PLACES", "REACH", "SIGNED", "SPARSE", "advance_integers",
+    "advance_keys", "advance_sums", "new_slots", "room", "tape",
 ]  # fmt: skip
 
 FAN_BITS = 4
@@ -154,38 +158,6 @@ def _write(context: Any, array: Any, index: Any, value: Any, region: Any) -> Any
         return context.get_dummy_value()
 
     return types.void(array, types.int64, taken, region), generate
-
-
-_OUT = {types.int64: types.int64, types.complex128: types.float64, types.uint64: types.uint64}
-"""The types of values that lanes take and return. A lane of keys takes the bits of its values."""
-
-
-def _for_each_kind(*arguments: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile for every type of lane; an argument may be a function from the type of the lane to its own."""
-
-    def build(function: Callable[..., Any]) -> Callable[..., Any]:
-        wanted = [
-            types.void(*(argument if isinstance(argument, types.Type) else argument(kind) for argument in arguments))
-            for kind in _OUT
-        ]
-        try:
-            return njit(wanted, nogil=True, cache=True)(function)
-        except (RuntimeError, OSError):  # no cache directory: every process compiles for itself
-            return njit(wanted, nogil=True)(function)
-
-    return build
-
-
-def _lane(kind: Any) -> Any:
-    return types.float64[:, ::1] if kind == types.complex128 else kind[::1]
-
-
-def _readonly(kind: Any) -> Any:
-    return types.Array(_OUT[kind], 1, "C", readonly=True)
-
-
-def _out(kind: Any) -> Any:
-    return _OUT[kind][::1]
 
 
 def _lifted(lane: Any, value: Any, form: Any) -> Any:
@@ -505,14 +477,7 @@ def _carry(lane: Any, marks: Any, places: Any, level: int) -> None:
                 _write(lane, values + slot, _at(lane, values + gone + slot, ANY), ANY)
 
 
-_tables = types.int64[:, ::1]
-
-
-@_for_each_kind(
-    _readonly, types.int64, types.int64, _lane, _lane, _lane, _tables, _tables, _tables, types.int64[::1], _out,
-    types.int64[::1],
-)  # fmt: skip
-def advance(
+def _advance(
     given: Any, taken: Any, form: Any, lane: Any, middles: Any, ready: Any, marks: Any, places: Any, asked: Any,
     bounds: Any, out: Any, to: Any,
 ) -> None:  # fmt: skip
@@ -566,3 +531,21 @@ def advance(
         for level in range(levels):
             _carry(lane, marks, places, level)
         begin += fresh
+
+
+def _compiled(name: str, value: loop_types.Scalar, lane: loop_types.Array) -> Callable[..., Any]:
+    """Compile `_advance` as a loop of that name, for a type of values that are taken and returned and a type of lanes."""
+    function = FunctionType(_advance.__code__, globals(), name)
+    function.__qualname__ = name  # by which the cache knows it
+    line, table = loop_types.int64[::1], loop_types.int64[:, ::1]
+    values = loop_types.Array(value, 1, readonly=True)
+    return compiled(
+        loop_types.void,
+        *(values, loop_types.int64, loop_types.int64, lane, lane, lane, table, table, table, line, value[::1], line),
+    )(function)
+
+
+advance_integers = _compiled("advance_integers", loop_types.int64, loop_types.int64[::1])
+advance_sums = _compiled("advance_sums", loop_types.float64, loop_types.float64[:, ::1])
+advance_keys = _compiled("advance_keys", loop_types.uint64, loop_types.uint64[::1])
+"""`_advance` for each type of lane. A lane of keys takes the bits of its values."""

@@ -311,7 +311,7 @@ def main() -> None:
     """Import all modules, announce readiness, and serve."""
     parent, listener = os.getppid(), socket.socket(fileno=int(sys.argv[1]))
     from hayase.engine.spark.worker_daemon import NEEDED
-    from hayase.lifetimes.kernel import compile_ahead
+    from hayase.lifetimes.compilation import compile_ahead
 
     for name in (*NEEDED, *PLANNING):
         import_module(name)

@@ -46,7 +46,7 @@ def ending_with_parent() -> Iterator[None]:
 
 if __name__ == "__main__":
     with ending_with_parent():
-        from hayase.lifetimes.kernel import compile_ahead
+        from hayase.lifetimes.compilation import compile_ahead
 
         for name in NEEDED:
             import_module(name)
