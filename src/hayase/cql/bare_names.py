@@ -23,7 +23,7 @@ def find_bare_names(tokens: Sequence[Token]) -> list[int]:
 
     >>> from sqlglot import tokenize
     >>> find_bare_names(tokenize("a [Rows 5] except select x from b union all c", dialect="duckdb"))
-    [0, 11]
+    [0, 12]
     """
     return [at for at, token in enumerate(tokens) if token.token_type in _NAMES and _is_query(tokens, at)]
 
