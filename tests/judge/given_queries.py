@@ -202,10 +202,16 @@ class Maker:
         reading = Reading(f"{self.prefix}{len(self.readings)}", read, window)
         self.readings.append(reading)
         name = read.name
-        if isinstance(read, Stream) and not plain and self.chance(15):  # a window behind a sub-query
-            name = f"(SELECT {', '.join(read.types)} FROM {name})"
+        if isinstance(read, Stream) and not plain and self.chance(20):
+            name = self.same_records(read, by_time=window.kind != "rows")
         cql = f"{name}{window.text} {self.one(['AS ', ''])}{alias}"
         return cql, f"{reading.table} AS {alias}", {f"{alias}.{name}": kind for name, kind in reading.types.items()}
+
+    def same_records(self, read: Stream, *, by_time: bool) -> str:
+        """Draw a sub-query with the records of a stream; records of one time may be in another order if only time matters."""
+        select = f"SELECT {', '.join(read.types)} FROM {read.name}"
+        union = f"({select} WHERE a > 0 UNION ALL {select} WHERE NOT coalesce(a > 0, false))"
+        return self.one([f"({select})", f"Istream({select})", f"(Istream({select}))", *([union] if by_time else [])])
 
     def origin(self, depth: int) -> tuple[str, str, Scope, list[str], bool]:
         """Draw a FROM clause in both languages, its scope, the conditions for WHERE, and whether it has commas."""

@@ -231,9 +231,6 @@ MISTAKES = {
     "select x from TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '10' SECOND) [Now]": (
         "1:69: a stream has one window; remove one of the two"
     ),
-    "with w as (select ts, x from s) select x from TUMBLE(TABLE w, DESCRIPTOR(ts), INTERVAL '10' SECOND)": (
-        "1:47: a window after a sub-query is not supported; write it after the stream, inside"
-    ),
     "select x from TUMBLE(TABLE (select x from s), DESCRIPTOR(ts), INTERVAL '10' SECOND)": None,
     "select x from CUMULATE(TABLE s, DESCRIPTOR(ts), INTERVAL '3' SECOND, INTERVAL '10' SECOND)": (
         "1:15: the length 10 SECOND is not a multiple of the step after By; write it like [Cumulate 1 hour By 10 minutes]"

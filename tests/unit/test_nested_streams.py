@@ -120,6 +120,9 @@ def test_windows_behind_plain_sub_queries() -> None:
          "select k as a, count(*) as n from l [Rows 4] where v > 1 group by k")  # fmt: skip
     same("with x as (select v from l where v > 1) select window_end, count(*) as n from x [Tumble 4 seconds] group by window_end",
          "select window_end, count(*) as n from l [Tumble 4 seconds] where v > 1 group by window_end")  # fmt: skip
+    same("with x as (select time, v from l) select window_end, sum(v) as n "
+         "from TUMBLE(TABLE x, DESCRIPTOR(time), INTERVAL '4' SECONDS) group by window_end",
+         "select window_end, sum(v) as n from l [Tumble 4 seconds] group by window_end")  # fmt: skip
     same("select sum(v) as s from (select v, time - 1 as event_time from l) [Range 3 seconds]",
          "select sum(v) as s from x [Range 3 seconds]", x="select v, time - 1 as event_time from l")  # fmt: skip
     same("select row_number() over (order by event_time) as n, v from Istream(select v from l [Rows 1])",
