@@ -44,6 +44,10 @@ WINDOWED = {
     "before": 'select user, amount, lag(amount) over (partition by user order by "at") as previous from events [Rows 12]',
     "asof": "select a.user, a.amount, b.amount as newest from events [Rows 9] a "
     'asof left join events [Range 30 microseconds] b on a.user = b.user and a."at" > b."at"',
+    "near": "select a.user, a.amount, b.amount as later from events a join events b "
+    'on a.user = b.user and b."at" between a."at" + 1 and a."at" + 20 '
+    "and exists (select 1 from events [Rows 99] c where c.user = b.user)",
+    "kinds": "select {'user': user, 'amounts': [amount]} as kind, count(*) as n from events [Range 30 microseconds] group by kind",
     "tops": 'select user, max(amount) as most, arg_max("at", amount) as at_most '
     "from events [Partition By user Rows 3, 8] group by user",
     "middles": "select user, median(amount) as middle, list(amount) as amounts, sum(amount) as spent, last(amount) as newest "
