@@ -21,7 +21,7 @@ from hayase.cql.logical import (
 )
 
 ORDERS = StreamDeclaration(
-    "orders", "time timestamp, id bigint, user string, amount double, tags array<string>", "time"
+    "orders", "time timestamp, id bigint, user string, amount double, tags map<string, string>", "time"
 )
 USERS = StreamDeclaration("users", "time timestamp, user string, age bigint", "time")
 STOCK = StreamDeclaration("stock", "time timestamp, op string, item string, n bigint", "time", changes="op")

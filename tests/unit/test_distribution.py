@@ -207,7 +207,7 @@ def test_when_an_equal_row_may_follow_at_once(node: Node, expected: bool) -> Non
 )
 def test_values_that_cannot_be_compared_are_refused(node: Node, what: str) -> None:
     (mistake,) = check_keys(node)
-    assert str(mistake).startswith(f"1:1: {what} compares values, and a list<")
+    assert str(mistake).startswith(f"1:1: {what} compares values, and a map<")
 
 
 def test_values_that_are_only_passed_on_are_not() -> None:

@@ -64,7 +64,7 @@ def test_a_row_that_is_uncovered_by_an_end_comes_back_with_its_values() -> None:
 
 
 def test_types_that_cannot_be_compared_are_refused() -> None:
-    schema = pa.schema([("tags", pa.list_(pa.string()))])
+    schema = pa.schema([("tags", pa.map_(pa.string(), pa.string()))])
     with pytest.raises(DeclarationError, match='"tags"'):
         MultisetOperator(Multiset("distinct", (Windowed(0, Unbounded(), schema),), schema))
 

@@ -30,7 +30,7 @@ from hayase.testing import trial
 
 EVENTS = StreamDeclaration(
     "events",
-    "time timestamp not null, user_id string, amount double, n int, tags array<string>, price decimal(10, 2)",
+    "time timestamp not null, user_id string, amount double, n int, tags map<string, string>, price decimal(10, 2)",
     time="time",
     id="user_id",
     slack=5_000_000,
@@ -367,9 +367,9 @@ def test_a_fingerprint_follows_meaning_and_nothing_else() -> None:
             "select n, max(time) as event_time from events group by n",
             "1:11: the event time of these results is when rows",
         ),
-        ("select count(*) from events group by tags", "1:38: a list<"),
-        ("select distinct n, tags from events", "1:20: a list<"),
-        ("Istream(select n,\n tags from events [Range 1 second])", "2:2: Istream compares values, and a list<"),
+        ("select count(*) from events group by tags", "1:38: a map<"),
+        ("select distinct n, tags from events", "1:20: a map<"),
+        ("Istream(select n,\n tags from events [Range 1 second])", "2:2: Istream compares values, and a map<"),
         (
             "select end from events",
             '1:8: syntax error at or near "end"; a column or stream of that name is written in double',
