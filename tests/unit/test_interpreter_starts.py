@@ -6,9 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from hayase.engine.spark import session
+from hayase.engine.spark.session import imports_pyspark
 
 ORPHAN = """
 import os, time
@@ -31,20 +29,12 @@ def _executable(path: Path, program: str) -> str:
     return str(path)
 
 
-def test_a_python_that_starts_slowly_is_told_from_one_that_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "_warm", None)  # as for a cluster
-    for python, starts in (
-        (sys.executable, True),
-        (_executable(tmp_path / "slow", f'sleep 0.5; exec {sys.executable} "$@"'), True),
-        (_executable(tmp_path / "without-pyspark", f'exec {sys.executable} -S "$@"'), False),
-        (str(tmp_path / "none"), False),
-    ):
-        monkeypatch.setenv("PYSPARK_PYTHON", python)
-        assert session.python_starts() == starts
-    monkeypatch.setenv("PYSPARK_PYTHON", _executable(tmp_path / "stuck", "exec sleep 100"))
-    assert not session.python_starts(patience=0.1)
+def test_a_python_that_starts_slowly_is_told_from_one_that_does_not(tmp_path: Path) -> None:
+    assert imports_pyspark(sys.executable)
+    assert imports_pyspark(_executable(tmp_path / "slow", f'sleep 0.5; exec {sys.executable} "$@"'))
+    assert not imports_pyspark(_executable(tmp_path / "without-pyspark", f'exec {sys.executable} -S "$@"'))
+    assert not imports_pyspark(str(tmp_path / "none"))
+    assert not imports_pyspark(_executable(tmp_path / "stuck", "exec sleep 100"), patience=0.1)
 
 
 def test_a_daemon_whose_jvm_ends_while_it_imports_ends_too() -> None:

@@ -34,6 +34,7 @@ from hayase.engine.spark.warm_interpreters import LONGEST_SOCKET, WarmInterprete
 
 __all__ = [
     "JAVA_HINT",
+    "imports_pyspark",
     "is_one_process",
     "java_build",
     "java_version",
@@ -197,12 +198,15 @@ def keep_warm() -> None:
         _warm.start()
 
 
-def python_starts(patience: float = 600.0) -> bool:
+def python_starts() -> bool:
     """Whether Spark's interpreters are known to work on this machine, however slowly they start: a fork server runs, or else, as
-    for a cluster, one that is started here imports PySpark within `patience` seconds."""
-    if _warm is not None and _warm.is_ready:
-        return True
-    command = [os.environ.get("PYSPARK_PYTHON", sys.executable), "-c", "import pyspark.worker"]
+    for a cluster, the interpreter that Spark would start imports PySpark."""
+    return (_warm is not None and _warm.is_ready) or imports_pyspark(os.environ.get("PYSPARK_PYTHON", sys.executable))
+
+
+def imports_pyspark(python: str, patience: float = 600.0) -> bool:
+    """Whether an interpreter starts here and imports PySpark within `patience` seconds; Spark itself gives it ten."""
+    command = [python, "-c", "import pyspark.worker"]
     try:
         return subprocess.run(command, capture_output=True, timeout=patience, check=False).returncode == 0
     except (OSError, subprocess.SubprocessError):
