@@ -54,7 +54,9 @@ def waiting(warm: WarmInterpreters, folder: Path) -> tuple[subprocess.Popen[str]
     """A launcher, and the child that runs for it."""
     launcher = start(warm, folder, "-m", "waits")
     assert launcher.stdout is not None
-    return launcher, psutil.Process(int(launcher.stdout.readline()))
+    child = psutil.Process(int(launcher.stdout.readline()))
+    assert child.pid != launcher.pid, "a plain interpreter was started, whose parent is this process"
+    return launcher, child
 
 
 def ended(launcher: subprocess.Popen[str]) -> int:
