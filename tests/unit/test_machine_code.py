@@ -292,3 +292,5 @@ def test_a_process_that_compiles_behind_is_started_with_the_lock_if_loops_are_mi
     started, again = _run(tmp_path, tmp_path / "cache", STARTED).splitlines()
     assert started == "[('hayase.lifetimes.compilation', True)] False"
     assert again == "1"
+    (tmp_path / "nowhere").touch()  # without a cache nobody can compile for others
+    assert _run(tmp_path, tmp_path / "nowhere", STARTED).splitlines() == ["[] False", "0"]

@@ -14,7 +14,6 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from hayase.core.loop_compiler import NotCompiled, compiled_ahead, compiled_only
 from hayase.core.machine_code import go_over_to_numba
@@ -96,9 +95,9 @@ def _import(modules: Sequence[str]) -> None:
 
 def _compile_behind() -> None:
     """Start a process that compiles all loops that are not in the cache, at the lowest priority; not if one runs already."""
-    with _lock() as lock, contextlib.suppress(OSError):
+    nowhere = subprocess.DEVNULL
+    with contextlib.suppress(OSError), _lock() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the process inherits it, and holds it until it ends
-        nowhere = subprocess.DEVNULL
         subprocess.Popen(
             [sys.executable, "-P", "-m", "hayase.lifetimes.compilation"],
             stdin=nowhere, stdout=nowhere, stderr=nowhere, cwd="/", start_new_session=True, pass_fds=[lock],
@@ -106,19 +105,23 @@ def _compile_behind() -> None:
 
 
 def _is_compiled_behind() -> bool:
-    with _lock() as lock:
-        try:
+    try:
+        with _lock() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no cache: nothing can be compiled by another process
+        return False
     return False
 
 
 @contextlib.contextmanager
 def _lock() -> Iterator[int]:
-    """Open the file whose lock is held while a process compiles behind others."""
+    """Open the file whose lock is held while a process compiles behind others; raise OSError if there is no cache."""
     cache = user_cache("machine-code")
-    lock = os.open(cache / "behind.lock" if cache is not None else Path(os.devnull), os.O_RDWR | os.O_CREAT, 0o600)
+    if cache is None:
+        raise FileNotFoundError("the user's cache cannot be written")
+    lock = os.open(cache / "behind.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield lock
     finally:
