@@ -202,6 +202,38 @@ def test_workers_find_aggregates_of_ones_own(spark: SparkSession, tmp_path: Path
     assert {(row["window"], row["users"]) for row in pipeline.query("last").at(5)} == {(2, "ef"), (4, "cdef")}
 
 
+def test_workers_run_functions_of_ones_own_and_their_next_version(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, helper = Path("functions_of_a_lane.py"), Path("marks_of_a_lane.py")
+    code.write_text(
+        "from marks_of_a_lane import MARK\n\ndef shout(text: str) -> str:\n    if text == 'c':\n"
+        "        raise ValueError('hoarse')\n    return text.upper() + MARK\n"
+    )
+    helper.write_text("MARK = '!'\n")
+    pipeline = shop.shop(tmp_path / "home", 0, [])
+    pipeline.function("functions_of_a_lane:shout")
+    pipeline.function(name="more", sql="x + 1")
+    pipeline.query("loud", "select shout(user) as name, more(amount) as amount from events")
+    pipeline.query("named", "select more(count(*)) as n, user from events group by user having shout(user) <> 'B!'")
+    append(pipeline, [Event(at, user, 1) for at, user in enumerate("abc")])
+    pipeline.apply()
+    with run_lanes(pipeline.home, session=spark) as lane:
+        until(lane.is_idle, lane)
+        assert sorted(row["name"] for row in pipeline.query("loud").rows()) == ["A!", "B!"]
+        helper.write_text("MARK = '?'\n")
+        pipeline.remove("named")
+        pipeline.apply()
+        append(pipeline, [Event(9, "a", 1)])
+        pipeline.finish("events")
+        until(lane.is_idle, lane)
+    assert sorted(row["name"] for row in pipeline.query("loud").rows()) == ["A!", "A?", "B!"]
+    letters = [(letter["stage"], letter["kind"], letter["reason"]) for letter in pipeline.dead_letters()]
+    assert sorted((stage, kind) for stage, kind, _ in letters) == [("loud", "expression"), ("named", "expression")]
+    assert all("shout raised ValueError: hoarse (functions_of_a_lane.py, line 5)" in reason for _, _, reason in letters)
+
+
 def _running(module: str) -> list[psutil.Process]:
     """The processes that run a module for Spark: forked by the fork server, which names them, or plain interpreters."""
     running = []

@@ -170,7 +170,7 @@ def test_try_gives_null_where_a_function_raises(t: Trial) -> None:
 
 
 def test_a_function_in_a_lambda(t: Trial) -> None:
-    given = [{"l": [1, 2]}, {"l": [7]}, {"l": []}]
+    given: list[dict[str, Any]] = [{"l": [1, 2]}, {"l": [7]}, {"l": []}]
     text = "select list_transform(l, lambda y: plus_one(y) * 2) as x from s"
     assert rows_of(t, text, given) == [{"x": [4, 6]}, {"x": []}]
     assert len(reasons(t)) == 1
@@ -312,7 +312,7 @@ def test_a_function_is_declared_by_a_decorator_by_name_and_by_itself(tmp_path: P
     p = hy.Pipeline("p", tmp_path / "home")
     assert p.function(slug) is slug
     assert p.function(name="other", nulls="pass")(slug) is slug
-    assert p.function("textwrap:dedent", arguments="t string", returns="string") is None  # type: ignore[func-returns-value]
+    p.function("textwrap:dedent", arguments="t string", returns="string")
     assert [one.name for one in p.declaration.functions] == ["slug", "other", "dedent"]
     with pytest.raises(DeclarationError, match="a lambda cannot be found by other processes"):
         p.function(lambda x: x)

@@ -6,6 +6,7 @@ raises is called again on halves of its rows, until the rows that fail are alone
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sysconfig
@@ -62,13 +63,13 @@ def function_versions(declared: Iterable[FunctionDeclaration]) -> dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class UserFunction:
-    """Calls a Python function on the rows of arrays. The function is loaded when it is called first."""
+    """Calls a Python function on the rows of arrays. The function is loaded when it is needed first."""
 
     declaration: FunctionDeclaration
 
     def __call__(self, columns: Sequence[pa.Array], count: int) -> Computed:
         """Return the results for all rows."""
-        function = self._load()
+        function = self.load()
         missing = np.zeros(count, bool)
         if self.declaration.nulls == "skip":
             for column in columns:
@@ -78,7 +79,8 @@ class UserFunction:
             return self._on_arrays(function, columns, np.flatnonzero(~missing), count)
         return self._on_values(function, columns, missing)
 
-    def _load(self) -> Callable[..., Any]:
+    def load(self) -> Callable[..., Any]:
+        """Return the function: the shipped one, once it is shipped. DeclarationError if it cannot be loaded."""
         declared = self.declaration
         if declared.code is None:
             return function_source(declared).load()
@@ -87,26 +89,31 @@ class UserFunction:
         return FunctionSource(declared.function or "").load()  # the module is installed
 
     def _on_values(self, function: Callable[..., Any], columns: Sequence[pa.Array], missing: np.ndarray) -> Computed:
-        results: list[Any] = []
+        values = [python_values(column) for column in columns]
         failures: dict[int, str] = {}
-        rows = zip(*(python_values(column) for column in columns)) if columns else ((),) * len(missing)
-        for position, (arguments, skipped) in enumerate(zip(rows, missing.tolist())):
-            result = None
-            if not skipped:
-                try:
-                    result = function(*arguments)
-                except (Exception, SystemExit) as error:
-                    failures[position] = self._raised(error)
-            results.append(result)
-        fitted = fit_values(results, self.declaration.result)
-        failures |= self._unfit(fitted.reasons)
-        return self._bounded(_whole(fitted.column, self.declaration.result.type), failures)
+        results = None
+        if values and not missing.any():
+            with contextlib.suppress(Exception, SystemExit):  # then each row is called alone
+                results = list(map(function, *values))
+        if results is None:
+            results = []
+            rows = zip(*values) if values else ((),) * len(missing)
+            for position, (arguments, skipped) in enumerate(zip(rows, missing.tolist())):
+                result = None
+                if not skipped:
+                    try:
+                        result = function(*arguments)
+                    except (Exception, SystemExit) as error:
+                        failures[position] = self._raised(error)
+                results.append(result)
+        fitted = fit_values(results, self._result)
+        return self._bounded(_whole(fitted.column, self._result.type), failures | self._unfit(fitted.reasons))
 
     def _on_arrays(
         self, function: Callable[..., Any], columns: Sequence[pa.Array], rows: np.ndarray, count: int
     ) -> Computed:
         """Call a function on the rows at these positions; the results of all others are NULL."""
-        kind = self.declaration.result.type
+        kind = self._result.type
         taken = columns if len(rows) == count else [column.take(pa.array(rows)) for column in columns]
         parts: list[pa.Array] = []
         failures: dict[int, str] = {}

@@ -18,6 +18,7 @@ from hayase.cql.macros import Macros
 from hayase.cql.planner import plan as plan_queries
 from hayase.cql.statement import parse
 from hayase.cql.syntax import Part
+from hayase.cql.user_functions import UserFunction
 
 __all__ = ["Planned", "lookups_of", "plan"]
 
@@ -223,7 +224,10 @@ def lookups_of(declaration: PipelineDeclaration, home: Path | None = None) -> di
 
 
 def located_functions(functions: Sequence[FunctionDeclaration], home: Path | None) -> tuple[FunctionDeclaration, ...]:
-    """Return the functions with the directory in which their code is: in the home once it is shipped; checked there."""
+    """Return the functions with the directory in which their code is: in the home once it is shipped.
+
+    That code is checked and loaded: a worker that cannot load a function must not blame the records.
+    """
     shipped = [function for function in functions if function.code is not None and home is not None]
     if not shipped:
         return tuple(functions)
@@ -235,6 +239,7 @@ def located_functions(functions: Sequence[FunctionDeclaration], home: Path | Non
             directory = (home or Path()) / "definitions" / "code" / (function.code or "")
             check_shipped(directory)
             function = replace(function, directory=str(directory.absolute()))
+            UserFunction(function).load()
         located.append(function)
     return tuple(located)
 
