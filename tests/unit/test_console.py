@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 
 from hayase.console.display import open_display
 from hayase.console.errors import show_error
-from hayase.console.figures import History, compact, stage_views
+from hayase.console.figures import compact
 from hayase.console.pipeline_view import Frame, live_view, plain_lines, summary
 from hayase.console.records import Columns, dead_letters, record_table
 from hayase.core.errors import DeclarationError, HayaseError, Mistake
@@ -19,6 +19,7 @@ from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
 from hayase.engine.batch.offsets import Firing, Offset, Position
 from hayase.engine.batch.report import Figures
 from hayase.engine.commit.manifests import Manifest
+from hayase.engine.stage_figures import History, stage_views
 
 CLOCK = 1_767_603_770_000_000  # 2026-01-05 09:02:50
 

@@ -14,7 +14,6 @@ import pytest
 from rich.console import Console, RenderableType
 
 from command_line import answer
-from hayase.console.figures import stage_views
 from hayase.core.errors import HayaseError
 from hayase.demo import scoring, scoring_fix
 from hayase.demo.events import BLOCKED, FAULTY_ITEMS, SLACK, Shop
@@ -27,6 +26,7 @@ from hayase.demo.screen import Screen, plain_lines
 from hayase.demo.sender import Sent
 from hayase.demo.shop_pipeline import fill_blocklist, shop_pipeline
 from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
+from hayase.engine.stage_figures import stage_views
 from hayase.pipeline import Pipeline
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from hayase.console.figures import History
 from hayase.console.log_output import log_through
 from hayase.console.pipeline_view import Frame, live_view, phase_view, plain_lines
+from hayase.engine.stage_figures import History
 
 if TYPE_CHECKING:
     from hayase.engine.batch.lane_governor import GovernorStatus

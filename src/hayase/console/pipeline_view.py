@@ -13,15 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from hayase.console.figures import (
-    StageView,
     busiest,
     clock_text,
     compact,
     seconds_text,
     sparkline,
-    stage_views,
     uptime_text,
 )
+from hayase.engine.stage_figures import StageView, stage_views
 
 if TYPE_CHECKING:
     from hayase.engine.batch.lane_governor import GovernorStatus

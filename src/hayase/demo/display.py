@@ -12,13 +12,13 @@ from rich.live import Live
 from rich.text import Text
 
 from hayase.console.display import open_live
-from hayase.console.figures import History, stage_views
 from hayase.console.pipeline_view import phase_view
 from hayase.demo.hints import Hint
 from hayase.demo.observer import Observation
 from hayase.demo.screen import Screen, plain_lines
 from hayase.engine.batch.lane_governor import governor_statuses
 from hayase.engine.home import Home
+from hayase.engine.stage_figures import History, stage_views
 
 if TYPE_CHECKING:
     from hayase.engine.commit.manifests import Manifest

@@ -14,9 +14,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from hayase.console.figures import StageView, compact, seconds_text, uptime_text
+from hayase.console.figures import compact, seconds_text, uptime_text
 from hayase.console.pipeline_view import RUNNING
 from hayase.demo.observer import Observation, SpreeChange
+from hayase.engine.stage_figures import StageView
 
 if TYPE_CHECKING:
     from hayase.engine.batch.lane_governor import GovernorStatus
