@@ -8,10 +8,12 @@ STAMP := $(VENV)/.installed
 LOOPS := $(VENV)/.compiled
 DOCS := $(VENV)/.installed-docs
 FUZZ := $(VENV)/.installed-fuzz
+SERVICES := $(VENV)/.installed-services
+NODE_STAMP := console-web/node_modules/.installed
 # Compiled modules are kept: without them every process of a test run compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test coverage check fmt fuzz bench docs docs-serve test-long lock java wheel
+.PHONY: help setup demo test test-services coverage check console console-check fmt fuzz bench docs docs-serve test-long lock java wheel
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +48,14 @@ demo: $(STAMP) java  ## run the demo: a shop's events, live, for about a minute
 test: setup java  ## run the tests
 	@$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
+test-services: $(SERVICES) java  ## drive the console with a real browser (Chromium) against the demo shop on Spark: about two minutes
+	@$(BIN)/python -m pytest tests/services
+
+$(SERVICES): $(STAMP) requirements-services.lock
+	@uv="$$(command -v uv || echo $(BIN)/uv)"; export VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_SYSTEM_CERTS=true; \
+	  $$uv pip install --quiet --requirement requirements-services.lock
+	@touch $@
+
 coverage: setup  ## run the tests that need no JVM, and say which branches they take: at least 90 %
 	@$(BIN)/python -m pytest -m "not spark" --numprocesses 2 --no-loadscope-reorder --cov --cov-report term
 
@@ -55,11 +65,27 @@ test-long: setup java  ## rounds of faults by seed (HAYASE_SEEDS=20; HAYASE_SEED
 	  echo "hypothesis begins with seed $$seed; HYPOTHESIS_SEED=$$seed make test-long repeats it"; \
 	  HAYASE_LONG=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder --hypothesis-seed="$$seed"; }
 
-check: setup  ## lint, types, import rules
+check: setup console-check  ## lint, types, import rules; the console that is shipped is the one that is built
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+console: $(NODE_STAMP)  ## build the console from console-web/ into the package (Node 20 or newer); commit what it writes
+	@cd console-web && npm run --silent test && npm run --silent build -- --logLevel warn
+
+console-check:
+	@if ! command -v npm >/dev/null; then \
+	  echo "Node is missing: whether the console that is shipped is what console-web/ builds is not checked here"; \
+	elif ! $(MAKE) --silent $(NODE_STAMP); then \
+	  echo "npm could not install the packages of console-web/: whether the console that is shipped is what it builds is not checked here"; \
+	else built="$$(mktemp -d)" && (cd console-web && CONSOLE_OUT="$$built" npm run --silent build -- --logLevel error) && \
+	  { diff -r "$$built" src/hayase/serving/console >/dev/null || \
+	    { echo "src/hayase/serving/console is not what console-web/ builds; run make console and commit it"; rm -r "$$built"; exit 1; }; } && \
+	  rm -r "$$built"; fi
+
+$(NODE_STAMP): console-web/package-lock.json
+	@cd console-web && npm install --no-save --silent && touch node_modules/.installed  # not `npm ci`: it asks for packages of all platforms
 
 fuzz: $(FUZZ)  ## fuzz every reader for HAYASE_FUZZ_SECONDS (60) each; TARGETS="csv jq" for some. What is found is kept in tests/corpus
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
@@ -98,4 +124,6 @@ lock: setup  ## pin the newest versions that pyproject.toml allows
 	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --constraint requirements.lock --group docs \
 	  -o requirements-docs.lock && \
 	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --constraint requirements.lock --group fuzz \
-	  -o requirements-fuzz.lock
+	  -o requirements-fuzz.lock && \
+	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --constraint requirements.lock --group services \
+	  -o requirements-services.lock

@@ -46,6 +46,7 @@ def test_the_package_holds_the_program_and_nothing_else(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in names} == {"hayase", metadata.partition("/")[0]}
     assert not [name for name in names if "__pycache__" in name]
     assert "hayase/py.typed" in names
+    assert "hayase/serving/console/index.html" in names
     needed = {re.split(r"[^A-Za-z0-9_-]", line)[0] for line in about.get_all("Requires-Dist", [])}
     assert {"pyspark", "numba", "duckdb"} < needed
     assert not needed & {"pytest", "hypothesis", "matplotlib", "redis", "mypy", "ruff", "httpx", "mkdocs", "atheris"}

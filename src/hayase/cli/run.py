@@ -61,7 +61,11 @@ def run(
         bool, typer.Option("--until-idle", help="Stop when all records have been processed.")
     ] = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help=f"Answer over HTTP while it runs, at {SERVED_AT}: tables, streams, queries.")
+        bool,
+        typer.Option(
+            "--serve",
+            help=f"Serve it over HTTP while it runs, at {SERVED_AT}: the console in a browser, and every route.",
+        ),
     ] = False,
     address: Annotated[
         str | None,

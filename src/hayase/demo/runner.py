@@ -86,6 +86,7 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
         logs = Logs(pipeline.home, pipeline.apply())
         ledger = stack.enter_context(open_ledger(pipeline.home))
         server = stack.enter_context(_served(ledger))
+        display.say(f"the shop in a browser: {server.url}")
         display.show_hints(hints(home, server.url, Shop().on_spree(0), program_name()))
         session = session_start.result()
         stack.enter_context(stderr_in(log_file(pipeline.home)))  # PySpark's threads print tracebacks when interrupted

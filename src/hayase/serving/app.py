@@ -13,8 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from hayase.serving import models
+from hayase.serving import models, pipeline_models
 from hayase.serving.bodies import ARROW, JSON, NDJSON
+from hayase.serving.console_routes import ConsoleRoutes, is_open
 from hayase.serving.dead_routes import DeadRoutes
 from hayase.serving.guard import Guard, Limits
 from hayase.serving.openapi import describe, problems
@@ -25,6 +26,7 @@ from hayase.serving.problems import PROBLEM_JSON, Problem, problem_of
 from hayase.serving.query_routes import QueryRoutes
 from hayase.serving.route_support import RequestWorkers
 from hayase.serving.service import Service
+from hayase.serving.sessions import Sessions
 from hayase.serving.stream_routes import StreamRoutes
 from hayase.serving.table_routes import TableRoutes
 
@@ -41,6 +43,8 @@ def create_app(
     tables, streams = TableRoutes(service, desk), StreamRoutes(service, desk)
     queries, dead, pipeline = QueryRoutes(service, desk), DeadRoutes(service, desk), PipelineRoutes(service, desk)
     operations = OperationRoutes(service, desk, writable=token is not None)
+    sessions = None if token is None else Sessions(token, service.clock)
+    console = ConsoleRoutes(desk, sessions)
     app = FastAPI(
         title="Hayase", version="1", docs_url=None, redoc_url=None, redirect_slashes=False,
         telemetry=_QUIET,
@@ -48,8 +52,10 @@ def create_app(
             HTTPException: _answer_http_error, RequestValidationError: _invalid_parameters, Problem: _answer_problem
         },
     )  # fmt: skip
-    app.state.desk = desk
-    app.add_middleware(Guard, limits=desk.limits, figures=desk.figures, token=token, hosts=tuple(hosts))
+    app.state.desk, app.state.live = desk, pipeline.live
+    app.add_middleware(
+        Guard, limits=desk.limits, figures=desk.figures, sessions=sessions, hosts=tuple(hosts), is_open=is_open
+    )
     app.openapi = cache(lambda: describe(app, token is not None))  # type: ignore[method-assign]
     strict = [Depends(_refuse_unknown)]
 
@@ -66,10 +72,12 @@ def create_app(
           openapi_extra=_body({JSON: {"schema": models.KeysAsked.model_json_schema()}}))  # fmt: skip
     route("/scan/{table}", tables.scan, models.Rows, 304, 404, 410)
     route("/tables/{table}/{key:path}", tables.get, models.Row, 304, 404, 410, openapi_extra=_GET)
+    route("/payloads/{table}/{key:path}", tables.payloads, pipeline_models.Payloads, 304, 404, 410)
     route("/streams", streams.streams, models.Streams, 304)
     route("/streams/{stream}", streams.stream, models.StreamAnswer, 304, 404)
     route("/streams/{stream}", streams.append, models.AppendAnswer, 403, 404, 408, 409, 413, 415, method="POST",
           openapi_extra=_body(_RECORDS))  # fmt: skip
+    route("/streams/{stream}/records", streams.records, pipeline_models.Records, 304, 404, 410)
     route("/queries", queries.queries, models.Queries, 304)
     route("/queries/{query}", queries.query, models.Snapshot, 304, 404, 409, 410)
     route(
@@ -81,6 +89,7 @@ def create_app(
         response_class=StreamingResponse,
         documented=_EVENT_STREAM,
     )
+    route("/queries/{query}/lifetimes", queries.lifetimes, pipeline_models.Lifetimes, 304, 404, 410)
     route("/operations", operations.operations, models.Operations, 304)
     route("/operations/{operation}", operations.operation, models.OperationAnswer, 304, 404)
     code: dict[str, Any] = {"documented": {403: {"description": FORBIDDEN}}}
@@ -97,7 +106,18 @@ def create_app(
           openapi_extra=_body({JSON: {"schema": models.ReplayAsked.model_json_schema()}}))  # fmt: skip
     route("/dead/drop", dead.drop, models.SettledLetters, 403, 404, 408, 409, 413, 415, method="POST",
           openapi_extra=_body({JSON: {"schema": models.DropAsked.model_json_schema()}}))  # fmt: skip
+    route("/dead/groups", dead.groups, pipeline_models.DeadGroups, 304)
     route("/dead/{letter}", dead.letter, models.DeadLetterAnswer, 304, 404)
+    route("/pipeline", pipeline.pipeline, pipeline_models.PipelineAnswer, 304)
+    route("/pipeline/history", pipeline.pipeline_history, pipeline_models.History, 304)
+    route("/pipeline/events", pipeline.pipeline_events, None, response_class=StreamingResponse, documented=_FIGURES)
+    route("/pipeline/stages/{stage}", pipeline.stage, pipeline_models.StageAnswer, 304, 404)
+    route("/session", console.session, pipeline_models.Session)
+    route("/session", console.begin_session, None, 403, 408, 413, 415, method="POST", status_code=204,
+          openapi_extra=_body({JSON: {"schema": pipeline_models.SessionAsked.model_json_schema()}}))  # fmt: skip
+    route("/session", console.end_session, None, 403, method="DELETE", status_code=204)
+    route("/", console.console, None, response_class=HTMLResponse, include_in_schema=False)
+    route("/console/{file}", console.console_file, None, response_class=Response, include_in_schema=False)
     route("/health", pipeline.health, models.Health)
     route("/metrics", pipeline.metrics, None, documented={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
           response_class=Response)  # fmt: skip
@@ -162,6 +182,12 @@ _GET: dict[str, Any] = {
          "description": "Read every segment of the key as a JSON value."},
     ]
 }  # fmt: skip
+_FIGURES: dict[int, dict[str, Any]] = {
+    200: {
+        "description": "Events of kind `pipeline`; the data are a PipelineAnswer.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
 _EVENT_STREAM: dict[int, dict[str, Any]] = {
     200: {
         "description": "Events, each with an id, of kind `change`; the data are a QueryChange.",

@@ -41,6 +41,7 @@ _HIGHEST = 2**62
 
 _Asked = TypeVar("_Asked", DropAsked, ReplayAsked)
 _Text = Annotated[str | None, Query(max_length=200)]
+_Kind = Annotated[ReasonKind | None, Query(description="The kind of reason.")]
 _Time = Annotated[str | None, Query(max_length=64, description="A time: ISO text or microseconds.")]
 
 
@@ -56,7 +57,7 @@ class DeadRoutes:
         request: Request,
         stage: _Text = None,
         stream: _Text = None,
-        kind: Annotated[ReasonKind | None, Query(description="The kind of reason.")] = None,
+        kind: _Kind = None,
         reason: Annotated[str | None, Query(max_length=1000, description="A part of the reason.")] = None,
         since: _Time = None,
         until: _Time = None,
@@ -80,6 +81,24 @@ class DeadRoutes:
         found = [_plain(each) for each in reversed(page.letters)]
         told = {"first": found[0]["letter"] if found else next_, "next": next_, "letters": found, "older": page.older}
         return answer(request, json_text(told), now)
+
+    async def groups(self, request: Request, stage: _Text = None, stream: _Text = None, kind: _Kind = None) -> Response:
+        """Open dead letters in groups of one stage, stream and kind with similar reasons, largest first; at most a thousand."""
+        now = self.service.committed_status()
+        wanted = Filter(stage, stream, kind=kind)
+        return answer(request, await self.desk.run(self._groups, wanted), now)
+
+    def _groups(self, wanted: Filter) -> bytes:
+        groups = self.letters.groups(wanted)
+        told = [
+            {
+                "stage": group.stage, "stream": group.stream, "kind": group.kind, "reason": group.reason,
+                "letters": group.count, "first": group.first, "last": group.last,
+                "since": instant_text(group.since), "until": instant_text(group.until),
+            }
+            for group in groups
+        ]  # fmt: skip
+        return json_text({"open": sum(group.count for group in groups), "groups": told})
 
     async def letter(
         self, request: Request, letter: Annotated[str, Path(pattern="^[0-9]{1,18}$", examples=["17"])]

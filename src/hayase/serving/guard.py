@@ -1,7 +1,8 @@
 """The middleware around all routes: it admits requests, bounds their bodies and answers, and turns errors into problems.
 
 It checks, in this order: the number of concurrent requests, the length of the address and of the headers, the Host (against
-DNS rebinding), the token, and the origin of requests that change something. The body is counted while it is read, and the
+DNS rebinding), the token or the session of a browser, and the origin of requests that change something. A session counts only
+for requests from pages of this server. The body is counted while it is read, and the
 connection of a client that does not read its answer is closed. `/health` is answered however many requests there are. An
 error of a route becomes a problem; no traceback is sent.
 """
@@ -9,7 +10,6 @@ error of a route becomes a problem; no traceback is sent.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import ipaddress
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect
 from hayase.serving.body_admission import Body, Incoming, too_long
 from hayase.serving.problems import LOGGER, PROBLEM_JSON, Problem, busy, problem_of
 from hayase.serving.server_figures import HttpFigures
+from hayase.serving.sessions import Sessions
 
 __all__ = ["Guard", "Limits", "host_name"]
 
@@ -55,7 +56,7 @@ class Limits:
     """Bytes of all bodies in memory."""
     work: int = 32 << 20
     """Bytes of bodies that are processed at once; others wait."""
-    listeners: int = 64
+    listeners: int = 128
     """Concurrent streams of events."""
     threads: int = 4
     """Threads that read and write the disk."""
@@ -67,10 +68,16 @@ class Guard:
     """ASGI middleware that checks every request as the module describes."""
 
     def __init__(
-        self, app: App, limits: Limits, figures: HttpFigures, token: str | None = None, hosts: Iterable[str] = ()
+        self,
+        app: App,
+        limits: Limits,
+        figures: HttpFigures,
+        sessions: Sessions | None = None,
+        hosts: Iterable[str] = (),
+        is_open: Callable[[str], bool] = lambda path: False,
     ):
         self._app, self._limits, self._figures = app, limits, figures
-        self._token = None if token is None else token.encode()
+        self._sessions, self._is_open = sessions, is_open
         self._hosts = frozenset({"localhost", *(host.lower() for host in hosts)})
         self._known: dict[bytes, bool] = {}
         self._incoming = Incoming(limits.bodies, limits.held)
@@ -130,6 +137,7 @@ class Guard:
                 414, f"the address is longer than {limits.target:,} bytes; ask for many keys with POST /tables/NAME"
             )
         size, length, host, authorization, origin, site = 0, b"", None, None, None, None
+        cookies: list[str] = []
         for name, value in scope["headers"]:
             size += len(name) + len(value)
             if name == b"host":
@@ -142,6 +150,8 @@ class Guard:
                 origin = value
             elif name == b"sec-fetch-site":
                 site = value
+            elif name == b"cookie":
+                cookies.append(value.decode("latin-1"))
         if size > limits.headers:
             raise Problem(431, f"the headers are longer than {limits.headers:,} bytes together; send less")
         if host is None or not self._is_own_host(host):
@@ -150,9 +160,12 @@ class Guard:
                 "the Host of this request is not a name of this server; use its address, or localhost, "
                 "or start it with that name among its hosts",
             )
-        if self._token is not None:
-            self._check_token(authorization)
-        if scope["method"] not in _SAFE and not _same_origin(origin, site, host):
+        safe = scope["method"] in _SAFE
+        if self._sessions is not None and not self._is_open(scope["path"]):
+            own_page = _is_own_page(origin, site, host, safe)
+            if authorization is not None or not (own_page and self._sessions.is_open(host.decode("latin-1"), cookies)):
+                _check_token(self._sessions, authorization)
+        if not safe and not _same_origin(origin, site, host):
             raise Problem(403, "a page from elsewhere may not change anything here; send the request from a program")
         if length.isdigit() and int(length[:20]) > limits.body:
             raise too_long(limits.body)
@@ -166,14 +179,14 @@ class Guard:
                 self._known[host] = known
         return known
 
-    def _check_token(self, authorization: bytes | None) -> None:
-        kind, _, token = (authorization or b"").partition(b" ")
-        assert self._token is not None
-        if not hmac.compare_digest(token.strip(), self._token) or kind.lower() != b"bearer":
-            raise Problem(
-                401, "this server asks for its token; send it as Authorization: Bearer TOKEN",
-                {"WWW-Authenticate": "Bearer"},
-            )  # fmt: skip
+
+def _check_token(sessions: Sessions, authorization: bytes | None) -> None:
+    kind, _, token = (authorization or b"").partition(b" ")
+    if not sessions.is_token(token.strip().decode("latin-1")) or kind.lower() != b"bearer":
+        raise Problem(
+            401, "this server asks for its token; send it as Authorization: Bearer TOKEN",
+            {"WWW-Authenticate": "Bearer"},
+        )  # fmt: skip
 
 
 def _has_body(scope: Scope) -> bool:
@@ -224,3 +237,8 @@ def _same_origin(origin: bytes | None, site: bytes | None, host: bytes) -> bool:
     if site is not None and site not in (b"same-origin", b"none"):
         return False
     return origin is None or origin in (b"http://" + host, b"https://" + host)
+
+
+def _is_own_page(origin: bytes | None, site: bytes | None, host: bytes, safe: bool) -> bool:
+    """Whether a request with a cookie surely comes from a page of this server: what it changes must name its origin."""
+    return _same_origin(origin, site, host) and (safe or origin is not None)

@@ -151,6 +151,9 @@ class StreamAnswer(_Model):
     next: int = Field(description="The offset that the next record will have.")
     latest: str | None = Field(description="The greatest event time so far.")
     finished: bool = Field(description="Whether it accepts no more records.")
+    slack: str = Field(description="How far a record may be behind the latest event time.", examples=["10 s"])
+    clock: str | None = Field(description="The event time up to which the stream is complete.")
+    written_at: str | None = Field(description="When the newest record was appended.")
 
 
 class Streams(_Model):

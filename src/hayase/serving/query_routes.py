@@ -1,4 +1,4 @@
-"""Routes of queries: their texts, snapshots in pages, and changes as server-sent events."""
+"""Routes of queries: their texts, snapshots in pages, sampled lifetimes, and changes as server-sent events."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
+import numpy as np
 import orjson
 import pyarrow as pa
 from fastapi import Header, Query
@@ -14,8 +15,9 @@ from starlette.responses import Response, StreamingResponse
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.schemas import ddl
-from hayase.engine.results.lifespans import own_columns
+from hayase.engine.results.lifespans import OPEN, own_columns
 from hayase.serving.json_rows import json_text, plain_rows
+from hayase.serving.lifetime_samples import Timeline
 from hayase.serving.live_results import Changes, Cursor
 from hayase.serving.parameters import Limit, Name, instant_of, time_of
 from hayase.serving.problems import Problem, busy, problem_of
@@ -24,6 +26,10 @@ from hayase.serving.service import CommittedStatus, Service
 
 __all__ = ["QueryRoutes"]
 
+_HOUR = 3_600_000_000
+"""The range of a timeline, in microseconds, if none is asked for."""
+_UNCHANGED = 1.0
+"""Seconds after which results are looked at although nothing was committed."""
 _EVENTS = 500
 """Changes that are read and sent at once."""
 
@@ -84,6 +90,64 @@ class QueryRoutes:
             "cursor": str(page.changes),
         })  # fmt: skip
 
+    async def lifetimes(
+        self,
+        request: Request,
+        query: Name,
+        start: Annotated[
+            str | None,
+            Query(alias="from", max_length=64, description="A time; by default, an hour before the end of the range."),
+        ] = None,
+        end: Annotated[
+            str | None, Query(alias="to", max_length=64, description="A time; at most, and by default, the final one.")
+        ] = None,
+        limit: Limit = 500,
+        bins: Annotated[int, Query(ge=1, le=1000, description="Parts of the range for which rows are counted.")] = 100,
+    ) -> Response:
+        """Rows whose lifetimes touch a range of event time, as a timeline draws them: all of them, or an even sample.
+
+        Records of a query that gives a stream are instants. Of more rows than `limit`, the longest are given, and an even
+        sample of the others.
+        """
+        now = self.service.committed_status()
+        limit = min(limit, self.desk.limits.page)
+        body = await self.desk.run(self._lifetimes, query, start, end, limit, bins, now)
+        return answer(request, body, now, query)
+
+    def _lifetimes(
+        self, name: str, start: str | None, end: str | None, limit: int, bins: int, now: CommittedStatus
+    ) -> bytes:
+        results = Timeline(self.service.query(name, now).log)
+        scale, known = results.log.declaration.time_scale, results.bounds()
+        asked = [None if text is None else instant_of(text, scale) for text in (start, end)]
+        if known is None:
+            nothing = dict.fromkeys(("start", "end", "start_us", "end_us", "first_us", "final_us"))
+            empty = {"matching": 0, "complete": True, "density": [0] * bins, "rows": []}
+            return json_text({"query": name, **nothing, **empty})
+        first, final = known
+        until = final if asked[1] is None else min(asked[1], final)
+        since = max(until - _HOUR, min(first, until - 1)) if asked[0] is None else asked[0]
+        if since >= until:
+            raise Problem(422, "the range is empty: `from` must be before `to`, and before what is final")
+        sample = results.sample(since, until, limit, bins)
+        begin, stop = results.times(np.array([since, until]))
+        rows = zip(
+            plain_rows(sample.rows), results.times(sample.starts), results.times(sample.ends), sample.starts.tolist(),
+            sample.ends.tolist(),
+        )  # fmt: skip
+        return json_text({
+            "query": name,
+            "start": begin, "end": stop, "start_us": since, "end_us": until, "first_us": first, "final_us": final,
+            "matching": sample.matching,
+            "complete": sample.complete,
+            "density": sample.density.tolist(),
+            "rows": [
+                {"row": row, "valid_from": valid_from, "valid_to": valid_to, "from_us": from_us,
+                 "to_us": None if to_us == OPEN else to_us}
+                for row, valid_from, valid_to, from_us, to_us in rows
+            ],
+        })  # fmt: skip
+
     async def changes(
         self,
         request: Request,
@@ -137,16 +201,19 @@ class QueryRoutes:
             yield b"retry: 1000\n\n"
             if self.desk.figures.listening > self.desk.limits.listeners:  # several clients connected at the same time
                 return
+            seen, seen_at = None, began
             while not self.desk.stopping.is_set():
-                try:
-                    text = await self.desk.run(_next_events, changes)
-                except Exception as error:
-                    problem = problem_of(error)
-                    yield b"event: gone\ndata: " + problem.body + b"\n\n"
-                    return
+                now, text = self.service.status.now, b""
+                if now is not seen or loop.time() >= seen_at + _UNCHANGED:  # results change with a commit
+                    seen, seen_at = now, loop.time()
+                    try:
+                        text = await self.desk.run(_next_events, changes)
+                    except Exception as error:
+                        yield b"event: gone\ndata: " + problem_of(error).body + b"\n\n"
+                        return
                 if text:
                     yield text
-                    spoken = loop.time()
+                    seen, spoken = None, loop.time()
                     continue
                 if wait is not None and loop.time() >= began + wait:
                     return

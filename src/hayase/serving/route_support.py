@@ -34,8 +34,8 @@ class Abandoned(Exception):
 class RequestWorkers:
     """Runs the work of requests in threads, so that the event loop never blocks.
 
-    Health checks have a thread of their own, and so have changes of operations, which run trials: neither waits for other
-    requests, nor they for it.
+    Health checks have a thread of their own, and so have the figures of the pipeline and changes of operations, which run
+    trials: none of them waits for other requests, nor they for it.
     """
 
     def __init__(self, limits: Limits):
@@ -45,6 +45,7 @@ class RequestWorkers:
         self._pool = ThreadPoolExecutor(limits.threads, "serving")
         self._health = ThreadPoolExecutor(1, "health")
         self._changes = ThreadPoolExecutor(1, "changes")
+        self._looks = ThreadPoolExecutor(1, "figures")
         self._room = asyncio.Condition()
         self._at_work = 0
 
@@ -54,7 +55,7 @@ class RequestWorkers:
 
     def close(self) -> None:
         """Wait for the threads to end, once no request is left."""
-        for pool in (self._pool, self._health, self._changes):
+        for pool in (self._pool, self._health, self._changes, self._looks):
             pool.shutdown()
 
     async def run(self, work: Callable[..., _T], *arguments: Any) -> _T:
@@ -68,6 +69,10 @@ class RequestWorkers:
     async def run_change(self, work: Callable[..., _T], *arguments: Any) -> _T:
         """As `run`, in the thread of changes that run trials."""
         return await self._run(self._changes, work, *arguments)
+
+    async def run_look(self, work: Callable[..., _T], *arguments: Any) -> _T:
+        """As `run`, in the thread that computes the figures of the pipeline."""
+        return await self._run(self._looks, work, *arguments)
 
     async def _run(self, pool: ThreadPoolExecutor, work: Callable[..., _T], *arguments: Any) -> _T:
         loop = asyncio.get_running_loop()

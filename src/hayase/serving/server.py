@@ -26,6 +26,7 @@ from hayase.engine.home import Home
 from hayase.serving.app import create_app
 from hayase.serving.connections import IDLE_SECONDS, MOST_HEAD, connection_kind, most_connections
 from hayase.serving.guard import Limits, host_name
+from hayase.serving.live_figures import LiveFigures
 from hayase.serving.problems import LOGGER
 from hayase.serving.route_support import RequestWorkers
 from hayase.serving.service import Service, Status, TablesOfHome
@@ -105,7 +106,7 @@ def serving(
             limit_concurrency=most_connections() if kind == "h11" else None,  # our connection class enforces the limit itself
             timeout_graceful_shutdown=_GRACE, proxy_headers=False,
         )  # fmt: skip
-        thread = _Thread(uvicorn.Server(config), listener, app.state.desk)
+        thread = _Thread(uvicorn.Server(config), listener, app.state.desk, app.state.live)
         thread.begin()
         server = Server(actual, status)
         LOGGER.info("serving at %s", server.url)
@@ -119,8 +120,8 @@ def serving(
 class _Thread:
     """The thread with the event loop of the server."""
 
-    def __init__(self, server: uvicorn.Server, listener: socket.socket, desk: RequestWorkers):
-        self._server, self._listener, self._desk = server, listener, desk
+    def __init__(self, server: uvicorn.Server, listener: socket.socket, desk: RequestWorkers, live: LiveFigures):
+        self._server, self._listener, self._desk, self._live = server, listener, desk, live
         self._loop: asyncio.AbstractEventLoop | None = None
         self._up = threading.Event()
         self._error: BaseException | None = None
@@ -157,10 +158,13 @@ class _Thread:
 
     async def _serve(self) -> None:
         running = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        looking = asyncio.create_task(self._live.run())
         while not self._server.started and not running.done():
             await asyncio.sleep(0.001)
         self._up.set()
         await running
+        self._desk.stop()
+        await looking
 
 
 @contextlib.contextmanager

@@ -180,6 +180,15 @@ class Service:
             )  # fmt: skip
         return definition.declaration.stream(name)
 
+    def readable(self, name: str, now: CommittedStatus) -> StreamLog:
+        """Return the log of a stream whose records can be shown: a declared one, or the output of a stage."""
+        streams = {
+            stream: found for stream, found in declared_streams(self.definition(now)).items() if stream[0] != "_"
+        }
+        if name not in streams:
+            raise UnknownName("stream", name, streams)
+        return self.log(streams[name])
+
     def log(self, declaration: StreamDeclaration) -> StreamLog:
         """Return the log of a stream."""
         return StreamLog(self.home.path, declaration)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import orjson
-from fastapi import Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -93,6 +93,40 @@ class TableRoutes:
         if row is None:
             raise _no_such_key(name, key, as_of)
         return json_bytes({"key": key, "row": row})
+
+    async def payloads(
+        self,
+        request: Request,
+        table: Name,
+        key: Annotated[str, Path(description="The parts of the key, each a segment.", examples=["taro"])],
+        as_json: Annotated[
+            bool, Query(alias="json", description="Read every segment of the key as a JSON value.")
+        ] = False,
+        as_of: AsOf = None,
+        limit: Limit = 100,
+    ) -> Response:
+        """The updates behind a row that are not folded yet, newest first: by which method of which event, and what each gives."""
+        now = self.service.committed_status()
+        raw: bytes = request.scope["raw_path"]
+        parts = key_in(raw, as_json)
+        instant = None if as_of is None else instant_of(as_of)
+        body = await self.desk.run(self._payloads, table, parts, instant, min(limit, self.desk.limits.page), now)
+        return answer(request, body, now, table)
+
+    def _payloads(self, name: str, key: tuple[Any, ...], as_of: int | None, limit: int, now: CommittedStatus) -> bytes:
+        table = self.service.table(name, now)
+        folded, updates = table.updates(whole_key(key, table.declaration.key), as_of=as_of)
+        if not folded and not updates:
+            raise _no_such_key(name, key, as_of)
+        told = [
+            {
+                "column": update.column, "type": update.type, "method": update.method,
+                "time": instant_text(update.version.time), "event": update.version.id, "update": update.version.update,
+                "alone": update.alone,
+            }
+            for update in reversed(updates[-limit:])
+        ]  # fmt: skip
+        return json_bytes({"key": key, "folded": folded, "payloads": told, "more": len(updates) > limit})
 
     async def get_many(self, request: Request, table: Name) -> Response:
         """The rows of many keys, all from one state of the table."""

@@ -17,8 +17,9 @@ from hayase.tables import TYPES
 from hayase.tables.entries import key_from, updates_of
 from hayase.tables.payloads import DamagedPayload, Json, pack, unpack
 from hayase.tables.types import ColumnType, Payload
+from hayase.tables.versions import Version, from_bytes
 
-__all__ = ["Columns", "Entry", "RowSnapshot"]
+__all__ = ["ColumnUpdate", "Columns", "Entry", "RowSnapshot"]
 
 _HEAD = b"T\x10"
 _CHECKED = len(_HEAD) + 4
@@ -32,6 +33,16 @@ class RowSnapshot(NamedTuple):
 
     newest: bytes
     columns: Sequence[bytes]
+
+
+class ColumnUpdate(NamedTuple):
+    """One update of a column: the method, the version, and the value of the column if this were the only update."""
+
+    column: str
+    type: str
+    method: str
+    version: Version
+    alone: Json
 
 
 _NONE = RowSnapshot(b"", ())
@@ -84,6 +95,22 @@ class Columns:
             except DamagedPayload as error:
                 raise self.damaged(key, str(error), place) from error
         return row
+
+    def updates(self, key: bytes, entries: Iterable[Entry]) -> list[ColumnUpdate]:
+        """Return the updates in entries of a key, in the order of their versions."""
+        updates: list[ColumnUpdate] = []
+        for place, payloads in enumerate(self._payloads(key, entries)):
+            kind, name = self.types[place], self._names[place]
+            try:
+                updates += [
+                    ColumnUpdate(
+                        name, kind.name, kind.method_of(delta), from_bytes(version), kind.read(None, [(version, delta)])
+                    )
+                    for version, delta in payloads
+                ]
+            except DamagedPayload as error:
+                raise self.damaged(key, str(error), place) from error
+        return sorted(updates, key=lambda update: (update.version.time, str(update.version.id), update.column))
 
     def fold(self, key: bytes, snapshot: RowSnapshot, entries: Sequence[Entry]) -> bytes:
         """Fold entries into a snapshot and encode it. The entries must be new to it and in the order of their versions."""

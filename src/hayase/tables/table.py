@@ -21,7 +21,7 @@ from hayase.tables import store_reader
 from hayase.tables.entries import Key, key_bytes, key_from, prefix_end
 from hayase.tables.fold import Folding
 from hayase.tables.payloads import Json, UnfitParameter, value_bytes
-from hayase.tables.rows import Columns, Entry
+from hayase.tables.rows import Columns, ColumnUpdate, Entry
 from hayase.tables.store_reader import end_of_prefix, not_in_snapshot
 from hayase.tables.stores import PAYLOAD, ROW, ReadableStore, Result, Store, View, open_readable, open_store
 from hayase.tables.versions import since
@@ -91,6 +91,23 @@ class Table:
             self._check(view, as_of)
             snapshots = view.get_many([ROW + key for key in keys])
             return [self._row(view, key, snapshot, end, places) for key, snapshot in zip(keys, snapshots)]
+
+        return self.store.read(read)
+
+    def updates(self, key: Sequence[Json], *, as_of: int | None = None) -> tuple[bool, list[ColumnUpdate]]:
+        """Return whether a row has a snapshot, and the updates since, in the order of their versions."""
+        encoded, end = self._key(key), _end(as_of)
+
+        def read(view: View) -> tuple[bool, list[ColumnUpdate]]:
+            self._check(view, as_of)
+            stored = view.get(ROW + encoded)
+            snapshot = self._columns.decode_snapshot(encoded, stored)
+            head = PAYLOAD + encoded
+            found = view.scan(head, end_of_prefix(head) if end is None else head + end)
+            entries = [(entry[len(head) :], value) for entry, value in found]
+            return stored is not None, self._columns.updates(
+                encoded, not_in_snapshot(view, encoded, snapshot.newest, entries)
+            )
 
         return self.store.read(read)
 

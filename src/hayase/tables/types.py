@@ -103,6 +103,13 @@ class ColumnType(ABC, Generic[State]):
             raise UnknownName("method", name, self.methods, f" of {self.name}")
         return name
 
+    def method_of(self, delta: bytes) -> str:
+        """Return the method by which a delta was made."""
+        method = _heads(type(self)).get(delta[:2])
+        if method is None:
+            raise self._foreign("payload", delta)
+        return method
+
     def fold(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> bytes:
         """Return a snapshot of the older snapshot's payloads and these. None of these may be in the older one."""
         return self._encode_snapshot(self._fold_state(snapshot, payloads))
