@@ -398,3 +398,14 @@ def test_a_batch_that_takes_too_much_memory_is_halved_until_one_row_is_to_blame(
     assert mapped.input_rows.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9]
     assert mapped.refused.rows.tolist() == [7]
     assert "more memory" in mapped.refused.reasons[0].text
+
+
+def test_a_statement_that_takes_long_prints_no_progress() -> None:
+    """In an interactive Python, which DuckDB takes `-c` for, a statement of two seconds would print a bar among other output."""
+    program = (
+        "import pyarrow as pa\nfrom hayase.core.expressions import run_statement\n"
+        "rows = run_statement(\"SELECT current_setting('enable_progress_bar') AS v\", pa.RecordBatch.from_pydict({'x': [1]}))\n"
+        "print(rows.to_pylist())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[{'v': False}]\n"

@@ -91,6 +91,9 @@ def thread_connection() -> duckdb.DuckDBPyConnection:
         optimizers = {str(name) for (name,) in connection.execute("FROM duckdb_optimizers()").fetchall()}
         connection.execute(f"SET disabled_optimizers = '{','.join(sorted(optimizers - _OPTIMIZERS))}'").fetchall()
         connection.execute("SET TimeZone = 'UTC'").fetchall()
+        connection.execute(
+            "SET enable_progress_bar = false"
+        ).fetchall()  # which an interactive Python, or -c, would print
         for macro in MACROS:
             connection.execute(f"CREATE TEMP MACRO {macro}").fetchall()
         connection.execute("SET lock_configuration = true").fetchall()
