@@ -278,9 +278,9 @@ from hayase.lifetimes import compilation
 compilation.COMMON = ("number_loops",)
 compilation.loop_modules = lambda: ["number_loops", "other_loops"]
 started = []
-subprocess.Popen = lambda command, pass_fds, **rest: started.append((command[-1], compilation._is_compiled_behind()))
+subprocess.Popen = lambda command, pass_fds, **rest: started.append((command[-1], compilation.is_compiled_behind()))
 compilation.compile_common()
-print(started, compilation._is_compiled_behind())
+print(started, compilation.is_compiled_behind())
 compilation.compile_ahead()
 compilation.compile_common()
 print(len(started))

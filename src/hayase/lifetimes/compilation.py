@@ -19,7 +19,7 @@ from hayase.core.loop_compiler import NotCompiled, compiled_ahead, compiled_only
 from hayase.core.machine_code import go_over_to_numba
 from hayase.core.user_cache import user_cache
 
-__all__ = ["COMMON", "compile_ahead", "compile_common", "loop_modules"]
+__all__ = ["COMMON", "compile_ahead", "compile_common", "is_compiled_behind", "loop_modules"]
 
 COMMON = (
     "hayase.core.key_loops",
@@ -57,7 +57,7 @@ def compile_ahead(on_progress: Callable[[int, int], None] = _ignore) -> None:
     `on_progress` gets the number of loops that have been compiled and the number of all that are not in the cache. While another
     process compiles behind, only the common loops are waited for, and the others that are missing are left to their first use.
     """
-    if _is_compiled_behind():
+    if is_compiled_behind():
         _load_common(on_progress)
     else:
         with compiled_ahead(on_progress):
@@ -104,7 +104,8 @@ def _compile_behind() -> None:
         )  # fmt: skip
 
 
-def _is_compiled_behind() -> bool:
+def is_compiled_behind() -> bool:
+    """Return whether a process compiles behind others now."""
     try:
         with _lock() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
