@@ -13,7 +13,7 @@ NODE_STAMP := console-web/node_modules/.installed
 # Compiled modules are kept: without them every process of a test run compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test test-services coverage check console console-check fmt fuzz bench docs docs-serve test-long lock java wheel
+.PHONY: help setup demo test test-services browser coverage check console console-check fmt fuzz bench docs docs-serve test-long lock java wheel
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -48,8 +48,13 @@ demo: $(STAMP) java  ## run the demo: a shop's events, live, for about a minute
 test: setup java  ## run the tests
 	@$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
-test-services: $(SERVICES) java  ## drive the console with a real browser (Chromium) against the demo shop on Spark: about two minutes
+test-services: $(SERVICES) java browser  ## drive the console with a real browser (Chromium) against the demo shop on Spark: about two minutes
 	@$(BIN)/python -m pytest tests/services
+
+# Without rights to install a browser the tests say how to get one.
+browser:
+	@command -v chromium google-chrome >/dev/null || test -n "$$HAYASE_CHROMIUM" || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+	  { echo "installing Chromium ..."; apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null; } || true
 
 $(SERVICES): $(STAMP) requirements-services.lock
 	@uv="$$(command -v uv || echo $(BIN)/uv)"; export VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_SYSTEM_CERTS=true; \

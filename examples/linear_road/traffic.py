@@ -43,7 +43,7 @@ class Traffic:
     segments: int = 100
     cars: int = 400
     """Cars that enter within the first 30 seconds."""
-    entering: float = 17.0
+    entering: float = 20.0
     """Cars that enter each second after three hours; until then their number grows evenly."""
     since: int = 0
     """How many seconds of these three hours have passed when the records begin."""

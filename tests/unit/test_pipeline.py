@@ -229,7 +229,7 @@ def test_rules_are_a_file_or_a_text_and_there_may_be_several(tmp_path: Path, mon
     assert (pipeline.declaration.tables, len(pipeline.declaration.rules)) == ((), 2)
     with pytest.raises(
         UnknownName,
-        match='unknown stream, query, aggregate, table, job, operation or rules "rules 3"; did you mean "rules',
+        match='unknown stream, query, aggregate, function, table, job, operation or rules "rules 3"; did you mean "rules',
     ):
         pipeline.remove("rules 3")
     with pytest.raises(DeclarationError, match='rules 2:4:20: unknown table "spent"'):
