@@ -17,11 +17,12 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.keys import KeyIndex, encode, hashes, raw_values
+from hayase.core.keys import KeyIndex, encode, hashes
 from hayase.core.scratch import scratch
+from hayase.lifetimes.copied_tuples import Copies
 from hayase.lifetimes.order_keys import order_keys
 from hayase.lifetimes.plans import Asof, Order
-from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.relations import Delta, Span, Step
 from hayase.lifetimes.slot_columns import Texts, grown
 from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.treaps import HEAD, NONE, ROOT
@@ -36,7 +37,7 @@ copy that shows both."""
 LEFT_STARTED, LEFT_ENDED, RIGHT_STARTED, RIGHT_ENDED, OPENED, CLOSED, NOW, CHAIN = range(8)
 """The positions of a sweep: in its six lists, its instant, and the first of the left tuples touched at that instant."""
 
-_TUPLE, _NEXT = "__tuple", "next"
+_NEXT = "next"
 
 
 class AsofOperator:
@@ -54,9 +55,8 @@ class AsofOperator:
         self._stores = {side.store.section: side.store for side in (self._left, self._right)}
         self._keys = KeyIndex()
         self._touched = np.empty(0, np.int64)
-        self._copies = self._stores["shown"] = TupleStore(pa.schema([(_TUPLE, pa.int64())]), "shown")
-        self._owners = np.empty(0, np.int64)
-        """The slot of the left tuple that a copy shows, by the copy's slot."""
+        self._copies = Copies(self._left.store)
+        self._stores[self._copies.store.section] = self._copies.store
         self._registers = Registers((_NEXT,), (0,))
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
@@ -69,7 +69,7 @@ class AsofOperator:
         state = _beginning()
         room = 2 * (len(left) + len(right) + len(came.ends) + len(met.ends)) + 1
         opened, closed = scratch(4, room), scratch(2, room)
-        earlier = self._copies.capacity
+        earlier = self._copies.store.capacity
         while not asof_joins_loops.sweep(
             *self._arrays(), self._strict, self._shows_alone, self._touched, state,
             left.start, came.slots, came.ends, came.ended, right.start, met.slots, met.ends, met.ended,
@@ -83,8 +83,8 @@ class AsofOperator:
         columns = [*self._left.store.take(slots).columns, *take_or_nulls(self._right.store, matches)]
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         ids = np.arange(first, first + len(slots))
-        delta = Delta(rows, start, end, ids, self._copies.id[ended], closed_end)
-        self._keep(delta, slots, span.clock)
+        delta = Delta(rows, start, end, ids, self._copies.store.id[ended], closed_end)
+        self._copies.keep(delta, slots, self._left.nodes[:, COPY], span.clock)
         self._release(came.ended, met.ended)
         changes = [tuples for store in self._stores.values() for tuples in store.changes()]
         return Step(delta, [*changes, *self._registers.changes(span.version)])
@@ -133,33 +133,11 @@ class AsofOperator:
             moved += [removed, added]
         if any(map(len, moved)):
             asof_joins_loops.place(*self._arrays(), self._strict, self._touched, _beginning(), *moved)
-        shown, hidden = self._copies.settle(since)
-        nodes = self._left.nodes
-        if len(hidden):
-            owners = self._owners[hidden]
-            nodes[owners[nodes[owners, COPY] == hidden], COPY] = NONE
-            self._copies.release(hidden)
-        if len(shown):
-            slots = np.flatnonzero(nodes[: self._left.store.capacity, MATCH] != GONE)
-            slots = slots[np.argsort(self._left.store.id[slots])]
-            tuples = raw_values(self._copies.take(shown).column(0), np.int64)
-            self._show(slots[np.searchsorted(self._left.store.id[slots], tuples)], shown)
+        self._copies.settle(since, self._left.nodes[:, COPY], self._shown_slots)
         self._release(moved[0], moved[2])
 
-    def _keep(self, delta: Delta, slots: np.ndarray, clock: int) -> None:
-        """Remove the copies that a step closed, and store those that it leaves open."""
-        self._copies.close(delta.closed, delta.closed_end)
-        self._copies.release(self._copies.expire(clock))
-        still = np.flatnonzero(delta.end == OPEN)
-        if len(still):
-            tuples = pa.RecordBatch.from_arrays([pa.array(self._left.store.id[slots[still]])], [_TUPLE])
-            self._show(slots[still], self._copies.add(tuples, delta.start[still], delta.end[still], delta.id[still]))
-
-    def _show(self, slots: np.ndarray, copies: np.ndarray) -> None:
-        """Connect left tuples with the copies that show them."""
-        self._left.nodes[slots, COPY] = copies
-        self._owners = grown(self._owners, self._copies.capacity)
-        self._owners[copies] = slots
+    def _shown_slots(self) -> np.ndarray:
+        return np.flatnonzero(self._left.nodes[: self._left.store.capacity, MATCH] != GONE)
 
     def _release(self, left: np.ndarray, right: np.ndarray) -> None:
         """Free tuples that have left their treaps, and keys without tuples."""

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.expressions import window_values
-from hayase.core.keys import KeyIndex, encode, hashes, raw_values
+from hayase.core.keys import KeyIndex, encode, hashes
 from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.stages import FailedRows
-from hayase.lifetimes.copied_tuples import CopiedTuples
+from hayase.lifetimes.copied_tuples import CopiedTuples, Copies
 from hayase.lifetimes.plans import TUPLE_ID, Over
-from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.relations import Delta, Span, Step
 from hayase.lifetimes.slot_columns import grown
 from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.tuples import Passage, TupleStore
@@ -33,7 +33,7 @@ PREVIOUS, NEXT, COPY, VALUE = range(4)
 OPENED, CLOSED = range(2)
 MOST_ROWS = 1 << 19
 """The rows of snapshots that one statement computes; a single snapshot may have more."""
-_TUPLE, _FAILED, _NEXT = "__tuple", "__failed", "next"
+_FAILED, _NEXT = "__failed", "next"
 
 
 class OverOperator(CopiedTuples):
@@ -49,9 +49,7 @@ class OverOperator(CopiedTuples):
         self._words = np.empty((0, 4), np.int64)
         self._group_of = self._firsts = np.empty(0, np.int64)
         self._groups = KeyIndex()
-        self._copies = TupleStore(pa.schema([pa.field(_TUPLE, pa.int64()), *self._added]), "shown")
-        self._owners = np.empty(0, np.int64)
-        """The slot of the tuple that a copy shows, by the copy's slot."""
+        self._copies = Copies(self._tuples, self._added)
         self._registers = Registers((_NEXT,), (0,))
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
@@ -60,7 +58,7 @@ class OverOperator(CopiedTuples):
         self._settle(span.since)
         passed = self._tuples.advance(child.rows, child, span.clock)
         self._enter(passed.slots, child.rows)
-        changes = _Changes(self._copies.capacity, self._added)
+        changes = _Changes(self._copies.store.capacity, self._added)
         for snapshots in self._snapshots(child, passed):
             self._compute(snapshots, changes)
         slots, start, end, values, ended, closed_end = changes.in_order()
@@ -68,11 +66,11 @@ class OverOperator(CopiedTuples):
         self._registers[_NEXT] = first + len(slots)
         own = self._tuples.take(slots)
         rows = pa.RecordBatch.from_arrays([*own.columns, *values.columns[:-1]], schema=self.schema)
-        delta = Delta(rows, start, end, np.arange(first, first + len(slots)), self._copies.id[ended], closed_end)
-        self._keep(delta, slots, values, span.clock)
+        delta = Delta(rows, start, end, np.arange(first, first + len(slots)), self._copies.store.id[ended], closed_end)
+        self._copies.keep(delta, slots, self._words[:, COPY], span.clock, values.columns)
         lost, delta = self._refused(delta, own, slots, values)
         self._leave(passed.ended)
-        state = [*self._tuples.changes(), *self._copies.changes(), *self._registers.changes(span.version)]
+        state = [*self._tuples.changes(), *self._copies.store.changes(), *self._registers.changes(span.version)]
         return Step(delta, state, lost)
 
     def _refused(
@@ -138,7 +136,7 @@ class OverOperator(CopiedTuples):
         copies = self._words[shown, COPY]
         # Values of copies that this step has opened are numbered already, with the same index.
         earlier = copies < changes.earlier
-        known = self._copies.take(copies[earlier]).select(self._added.names)
+        known = self._copies.store.take(copies[earlier]).select(self._added.names)
         self._words[shown[earlier], VALUE] = changes.numbers(known)
         opened, closed = changes.room(len(snapshots.slots), len(snapshots.slots) + len(snapshots.ended))
         over_rows_loops.compare(
@@ -154,33 +152,11 @@ class OverOperator(CopiedTuples):
         """Begin a step: index what was restored, and remove what ended meanwhile."""
         added, removed = self._tuples.settle(since)
         self._enter(added, self._tuples.take(added))
-        shown, hidden = self._copies.settle(since)
-        if len(hidden):
-            owners = self._owners[hidden]
-            self._words[owners[self._words[owners, COPY] == hidden], COPY] = NONE
-            self._copies.release(hidden)
-        if len(shown):
-            slots = np.flatnonzero(self._group_of[: self._tuples.capacity] != NONE)
-            slots = slots[np.argsort(self._tuples.id[slots])]
-            tuples = raw_values(self._copies.take(shown).column(0), np.int64)
-            self._show(slots[np.searchsorted(self._tuples.id[slots], tuples)], shown)
+        self._copies.settle(since, self._words[:, COPY], self._shown_slots)
         self._leave(removed)
 
-    def _keep(self, delta: Delta, slots: np.ndarray, values: pa.RecordBatch, clock: int) -> None:
-        """Remove the copies that a step closed, and store those that it leaves open."""
-        self._copies.close(delta.closed, delta.closed_end)
-        self._copies.release(self._copies.expire(clock))
-        still = np.flatnonzero(delta.end == OPEN)
-        if len(still):
-            columns = [pa.array(self._tuples.id[slots[still]]), *values.take(pa.array(still)).columns]
-            rows = pa.RecordBatch.from_arrays(columns, schema=self._copies.schema)
-            self._show(slots[still], self._copies.add(rows, delta.start[still], delta.end[still], delta.id[still]))
-
-    def _show(self, slots: np.ndarray, copies: np.ndarray) -> None:
-        """Connect tuples with the copies that show them."""
-        self._words[slots, COPY] = copies
-        self._owners = grown(self._owners, self._copies.capacity)
-        self._owners[copies] = slots
+    def _shown_slots(self) -> np.ndarray:
+        return np.flatnonzero(self._group_of[: self._tuples.capacity] != NONE)
 
     def _enter(self, slots: np.ndarray, rows: pa.RecordBatch) -> None:
         """Put tuples into their partitions."""

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.keys import KeyIndex, encode, hashes, raw_values
+from hayase.core.keys import KeyIndex, encode, hashes
 from hayase.core.scratch import scratch
-from hayase.lifetimes.copied_tuples import CopiedTuples
+from hayase.lifetimes.copied_tuples import CopiedTuples, Copies
 from hayase.lifetimes.order_keys import order_keys
 from hayase.lifetimes.plans import Top
-from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.relations import Delta, Span, Step
 from hayase.lifetimes.slot_columns import Texts, grown
 from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.treaps import HEAD, NONE, ROOT
@@ -40,7 +40,7 @@ STARTED, ENDED, OPENED, CLOSED, NOW, CHAIN, DROPPED = range(7)
 """The positions of a sweep: in its four lists, its instant, the first of the tuples touched at that instant, and the first of those
 that can be dropped."""
 
-_TUPLE, _NEXT = "__tuple", "next"
+_NEXT = "next"
 _NO_LIMIT = 1 << 62
 
 
@@ -57,9 +57,7 @@ class TopOperator(CopiedTuples):
         self._nodes = np.empty((0, 8), np.int64)
         self._group_of = self._touched = np.empty(0, np.int64)
         self._groups = _Groups(node.keys)
-        self._copies = TupleStore(pa.schema([(_TUPLE, pa.int64())]), "shown")
-        self._owners = np.empty(0, np.int64)
-        """The slot of the tuple that a copy shows, by the copy's slot."""
+        self._copies = Copies(self._tuples)
         self._registers = Registers((_NEXT,), (0,))
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
@@ -75,7 +73,7 @@ class TopOperator(CopiedTuples):
             scratch(3, 2 * (len(child) + len(passed.ends)) + 1),
             scratch(2, 2 * len(passed.ends) + len(child) + 1),
         )
-        earlier = self._copies.capacity
+        earlier = self._copies.store.capacity
         while not top_rows_loops.sweep(
             *self._arrays(), *self._limits, self._touched, state,
             child.start, passed.slots, passed.ends, passed.ended, earlier, opened, closed,
@@ -86,11 +84,11 @@ class TopOperator(CopiedTuples):
         first = self._registers[_NEXT]
         self._registers[_NEXT] = first + len(slots)
         ids = np.arange(first, first + len(slots))
-        delta = Delta(self._tuples.take(slots), start, end, ids, self._copies.id[ended], closed_end)
-        self._keep(delta, slots, span.clock)
+        delta = Delta(self._tuples.take(slots), start, end, ids, self._copies.store.id[ended], closed_end)
+        self._copies.keep(delta, slots, self._nodes[:, COPY], span.clock)
         self._release(passed.ended)
         self._drop(state, span.clock)
-        changes = [*self._tuples.changes(), *self._copies.changes(), *self._registers.changes(span.version)]
+        changes = [*self._tuples.changes(), *self._copies.store.changes(), *self._registers.changes(span.version)]
         return Step(delta, changes)
 
     def _settle(self, since: int) -> None:
@@ -101,29 +99,12 @@ class TopOperator(CopiedTuples):
         if len(added) or len(removed):
             self._index(added, self._tuples.take(added))
             top_rows_loops.place(*self._arrays(), *self._limits, self._touched, _beginning(), removed, added)
-        shown, hidden = self._copies.settle(since)
-        if len(hidden):
-            owners = self._owners[hidden]
-            owners = owners[self._nodes[owners, COPY] == hidden]
-            self._nodes[owners, COPY] = NONE
-            self._copies.release(hidden)
-        if len(shown):
-            zones = self._nodes[: self._tuples.capacity, ZONE]
-            slots = np.flatnonzero((zones == SHOW) | (zones == TIE))
-            slots = slots[np.argsort(self._tuples.id[slots])]
-            tuples = raw_values(self._copies.take(shown).column(0), np.int64)
-            self._show(slots[np.searchsorted(self._tuples.id[slots], tuples)], shown)
+        self._copies.settle(since, self._nodes[:, COPY], self._shown_slots)
         self._release(removed)
 
-    def _keep(self, delta: Delta, slots: np.ndarray, clock: int) -> None:
-        """Remove the copies that a step closed, and store those that it leaves open."""
-        self._copies.close(delta.closed, delta.closed_end)
-        self._copies.release(self._copies.expire(clock))
-        still = np.flatnonzero(delta.end == OPEN)
-        if len(still):
-            tuples = pa.RecordBatch.from_arrays([pa.array(self._tuples.id[slots[still]])], [_TUPLE])
-            copies = self._copies.add(tuples, delta.start[still], delta.end[still], delta.id[still])
-            self._show(slots[still], copies)
+    def _shown_slots(self) -> np.ndarray:
+        zones = self._nodes[: self._tuples.capacity, ZONE]
+        return np.flatnonzero((zones == SHOW) | (zones == TIE))
 
     def _drop(self, state: np.ndarray, clock: int) -> None:
         """Remove the tuples that a sweep found to be never shown again, as if they ended in its step."""
@@ -135,12 +116,6 @@ class TopOperator(CopiedTuples):
         slots = slots[: top_rows_loops.dropped_slots(self._nodes, state[DROPPED], slots)]
         self._tuples.close(self._tuples.id[slots], np.full(len(slots), clock - 1))
         self._release(self._tuples.expire(clock))
-
-    def _show(self, slots: np.ndarray, copies: np.ndarray) -> None:
-        """Connect tuples with the copies that show them."""
-        self._nodes[slots, COPY] = copies
-        self._owners = grown(self._owners, self._copies.capacity)
-        self._owners[copies] = slots
 
     def _index(self, slots: np.ndarray, rows: pa.RecordBatch) -> None:
         """Note the groups and keys of tuples that are about to enter their treaps."""
