@@ -23,8 +23,10 @@ export function follow(): void {
     else connect();
   });
   document.addEventListener("visibilitychange", () => {
-    if (document.visibilityState === "hidden") disconnect();
-    else if (!loginNeeded.peek()) connect();
+    if (document.visibilityState === "hidden") {
+      disconnect();
+      connection.value = "connecting";
+    } else if (!loginNeeded.peek()) connect();
   });
 }
 

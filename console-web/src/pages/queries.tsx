@@ -6,7 +6,7 @@ import { type Lifetimes, type QueryName, type Row, type Snapshot, type StageText
 import { parseJson } from "../exact_json";
 import { isoText, microseconds, plural, timeText, whole } from "../format";
 import { groupColumn } from "../lifetime_lanes";
-import { pipeline, version } from "../live";
+import { connection, pipeline, version } from "../live";
 import { messageOf, useLoaded } from "../loading";
 import { Code, LongTable, NameList, Panel, Trouble, jsonColumns } from "../parts";
 import { hashOf, route } from "../route";
@@ -271,8 +271,9 @@ function ChangesPanel({ query }: { query: QueryName }) {
   const held = useSignal(false);
   const trouble = useSignal<string | null>(null);
   const from = useSignal<string | null>(null);
+  const live = connection.value === "live"; // not while the page is hidden, or the server lost
   useEffect(() => {
-    if (held.value) return;
+    if (held.value || !live) return;
     let count = changes.peek()[0]?.id ?? 0;
     let waiting: Change[] = [];
     const source = new EventSource(address(place("queries", query.name, "changes"), { from: from.peek() ?? "now" }));
@@ -296,7 +297,7 @@ function ChangesPanel({ query }: { query: QueryName }) {
       source.close();
       clearInterval(show);
     };
-  }, [query.name, held.value]);
+  }, [query.name, held.value, live]);
   const names = useMemo(() => Object.keys(changes.value[0]?.row ?? {}), [changes.value[0]?.row]);
   return (
     <Panel

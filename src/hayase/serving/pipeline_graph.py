@@ -137,20 +137,16 @@ def declaration_of(definition: Definition, node: Node) -> str:
     """Return the part of the pipeline file that declares a node, as YAML."""
     name, whole = node.part_of or node.name, definition.declaration
     tables = tuple(table for table in whole.tables if table.name == name)
-    part = replace(
-        whole,
+    part = PipelineDeclaration(
+        whole.name,
         streams=tuple(stream for stream in whole.streams if stream.name == name),
         queries=tuple(query for query in whole.queries if query.name == name),
         jobs=tuple(job for job in whole.jobs if job.name == name),
         operations=tuple(operation for operation in whole.operations if operation.name == name),
         tables=tables,
-        rules=whole.rules if tables else (),
-        aggregates=(),
+        rules=tuple(rules for rules in whole.rules if tables and name in rules.text),
     )
-    lines = pipeline_text(part).splitlines()
-    sections = ("streams:", "queries:", "jobs:", "operations:", "tables:", "rules:")
-    first = next((at for at, line in enumerate(lines) if line.startswith(sections)), 0)
-    return "\n".join(lines[first:]) + "\n"
+    return pipeline_text(part).partition("\n")[2]  # without the line that names the pipeline
 
 
 def explanation_of(definition: Definition, node: Node) -> str | None:
