@@ -77,13 +77,16 @@ class Case:
         return {query.name} | {each.source.name for each in self._read(query) if isinstance(each.source, View)}
 
     def _ends(self, query: Query, *, bounded: bool = False) -> list[int]:
-        """Return the instants at which the windows of a query have seen their last event, or only those with bounds."""
+        """Return the instants at which the windows of a query have seen their last event; if `bounded`, those of windows with
+        bounds only, also of windows in the queries that it reads."""
         ends = [0]
         for reading in query.readings:
             source = reading.source
-            last = (
-                max(source.times, default=0) if isinstance(source, Stream) else max(self._ends(self.query(source.name)))
-            )
+            if isinstance(source, Stream):
+                last = max(source.times, default=0)
+            else:
+                last = max(self._ends(self.query(source.name)))
+                ends += self._ends(self.query(source.name), bounded=True) if bounded else []
             ends += [reading.window.closes(last)] if last and (reading.window.bounds or not bounded) else []
         return ends
 

@@ -182,10 +182,16 @@ _GET: dict[str, Any] = {
          "description": "Read every segment of the key as a JSON value."},
     ]
 }  # fmt: skip
+_EVENT = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "event": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["data"],
+}
+"""The schema of one server-sent event; `data` is a JSON text."""
 _FIGURES: dict[int, dict[str, Any]] = {
     200: {
         "description": "Events of kind `pipeline`; the data are a PipelineAnswer.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {"schema": _EVENT}},
     }
 }
 _EVENT_STREAM: dict[int, dict[str, Any]] = {
@@ -193,7 +199,7 @@ _EVENT_STREAM: dict[int, dict[str, Any]] = {
         "description": "Events, each with an id, of kind `change`; the data are a QueryChange.",
         "content": {
             "text/event-stream": {
-                "schema": {"type": "string"},
+                "schema": _EVENT,
                 "example": 'id: 3.1767225600000000.1\nevent: change\ndata: {"time":"2026-01-01T00:00:00Z","change":"+",'
                 '"row":{"user":"taro","spend":5.0}}\n\n',
             }
