@@ -80,27 +80,10 @@ def create_app(
     route("/streams/{stream}/records", streams.records, pipeline_models.Records, 304, 404, 410)
     route("/queries", queries.queries, models.Queries, 304)
     route("/queries/{query}", queries.query, models.Snapshot, 304, 404, 409, 410)
-    route(
-        "/queries/{query}/changes",
-        queries.changes,
-        None,
-        404,
-        410,
-        response_class=StreamingResponse,
-        documented=_EVENT_STREAM,
-    )
+    route("/queries/{query}/changes", queries.changes, None, 404, 410, response_class=StreamingResponse,
+          documented=_EVENT_STREAM)  # fmt: skip
     route("/queries/{query}/lifetimes", queries.lifetimes, pipeline_models.Lifetimes, 304, 404, 410)
-    route("/operations", operations.operations, models.Operations, 304)
-    route("/operations/{operation}", operations.operation, models.OperationAnswer, 304, 404)
-    code: dict[str, Any] = {"documented": {403: {"description": FORBIDDEN}}}
-    route("/operations", operations.add_operation, models.OperationMade, 403, 404, 408, 409, 413, 415, method="POST",
-          openapi_extra=_body({JSON: {"schema": models.OperationAsked.model_json_schema()}}), **code)  # fmt: skip
-    route("/operations/{operation}", operations.change_operation, models.OperationMade, 403, 404, 408, 409, 413, 415,
-          method="PATCH", openapi_extra=_body({JSON: {"schema": models.OperationChanged.model_json_schema()}}), **code)  # fmt: skip
-    route("/operations/{operation}", operations.remove_operation, models.OperationMade, 403, 404, 409,
-          method="DELETE", **code)  # fmt: skip
-    route("/operations/{operation}/rollback", operations.rollback_operation, models.OperationMade, 403, 404, 408, 409, 413, 415,
-          method="POST", openapi_extra=_body({JSON: {"schema": models.RollbackAsked.model_json_schema()}}), **code)  # fmt: skip
+    _add_operation_routes(route, operations)
     route("/dead", dead.dead, models.DeadLetters, 304)
     route("/dead/replay", dead.replay, models.SettledLetters, 403, 404, 408, 409, 413, 415, method="POST",
           openapi_extra=_body({JSON: {"schema": models.ReplayAsked.model_json_schema()}}))  # fmt: skip
@@ -112,12 +95,7 @@ def create_app(
     route("/pipeline/history", pipeline.pipeline_history, pipeline_models.History, 304)
     route("/pipeline/events", pipeline.pipeline_events, None, response_class=StreamingResponse, documented=_FIGURES)
     route("/pipeline/stages/{stage}", pipeline.stage, pipeline_models.StageAnswer, 304, 404)
-    route("/session", console.session, pipeline_models.Session)
-    route("/session", console.begin_session, None, 403, 408, 413, 415, method="POST", status_code=204,
-          openapi_extra=_body({JSON: {"schema": pipeline_models.SessionAsked.model_json_schema()}}))  # fmt: skip
-    route("/session", console.end_session, None, 403, method="DELETE", status_code=204)
-    route("/", console.console, None, response_class=HTMLResponse, include_in_schema=False)
-    route("/console/{file}", console.console_file, None, response_class=Response, include_in_schema=False)
+    _add_console_routes(route, console)
     route("/health", pipeline.health, models.Health)
     route("/metrics", pipeline.metrics, None, documented={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
           response_class=Response)  # fmt: skip
@@ -125,6 +103,29 @@ def create_app(
     # The most frequent route comes first and bypasses the framework's validation, which it does not need.
     app.router.routes.insert(0, tables.shortcut)
     return app
+
+
+def _add_operation_routes(route: Callable[..., None], operations: OperationRoutes) -> None:
+    route("/operations", operations.operations, models.Operations, 304)
+    route("/operations/{operation}", operations.operation, models.OperationAnswer, 304, 404)
+    code: dict[str, Any] = {"documented": {403: {"description": FORBIDDEN}}}
+    route("/operations", operations.add_operation, models.OperationMade, 403, 404, 408, 409, 413, 415, method="POST",
+          openapi_extra=_body({JSON: {"schema": models.OperationAsked.model_json_schema()}}), **code)  # fmt: skip
+    route("/operations/{operation}", operations.change_operation, models.OperationMade, 403, 404, 408, 409, 413, 415,
+          method="PATCH", openapi_extra=_body({JSON: {"schema": models.OperationChanged.model_json_schema()}}), **code)  # fmt: skip
+    route("/operations/{operation}", operations.remove_operation, models.OperationMade, 403, 404, 409,
+          method="DELETE", **code)  # fmt: skip
+    route("/operations/{operation}/rollback", operations.rollback_operation, models.OperationMade, 403, 404, 408, 409, 413, 415,
+          method="POST", openapi_extra=_body({JSON: {"schema": models.RollbackAsked.model_json_schema()}}), **code)  # fmt: skip
+
+
+def _add_console_routes(route: Callable[..., None], console: ConsoleRoutes) -> None:
+    route("/session", console.session, pipeline_models.Session)
+    route("/session", console.begin_session, None, 403, 408, 413, 415, method="POST", status_code=204,
+          openapi_extra=_body({JSON: {"schema": pipeline_models.SessionAsked.model_json_schema()}}))  # fmt: skip
+    route("/session", console.end_session, None, 403, method="DELETE", status_code=204)
+    route("/", console.console, None, response_class=HTMLResponse, include_in_schema=False)
+    route("/console/{file}", console.console_file, None, response_class=Response, include_in_schema=False)
 
 
 async def _answer_problem(request: Request, error: Exception) -> Response:
