@@ -11,7 +11,7 @@ from unittest import mock
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from effort import examples
@@ -194,18 +194,31 @@ def test_csv_is_split_the_same_quickly_and_carefully(text: str, width: int) -> N
 @settings(max_examples=examples(150))
 @given(
     st.lists(
-        st.tuples(digits | odd | st.integers().map(str), digits | odd | st.floats().map(str)), min_size=1, max_size=4
+        st.tuples(
+            digits | odd | st.integers().map(str),
+            st.text(alphabet='ax ,"\n\r', max_size=5) | st.just("a"),
+            digits | odd | st.floats().map(str),
+        ),
+        min_size=1,
+        max_size=4,
     ),
     st.sampled_from(["i", "n"]),
     st.sampled_from(["f", "x"]),
+    st.sampled_from(["{}", '"{}"']),
 )
-def test_numbers_in_csv_are_judged_as_their_texts_are(rows: list[tuple[str, str]], whole: str, real: str) -> None:
-    block = "".join(f"{one},{other}\n" for one, other in rows).encode()
-    kinds = [KINDS[whole], KINDS[real]]
+@example([("1", "a x", "2.5"), ("2", "", " 3")], "i", "f", "{}")
+def test_numbers_in_csv_are_judged_as_their_texts_are(
+    rows: list[tuple[str, str, str]], whole: str, real: str, form: str
+) -> None:
+    block = "".join(
+        ",".join([form.format(one), f'"{between.replace(chr(34), chr(34) * 2)}"', form.format(other)]) + "\n"
+        for one, between, other in rows
+    ).encode()
+    kinds = [KINDS[whole], pa.string(), KINDS[real]]
     found = csv_blocks.split(block, kinds, last=True, limit=0)
-    texts = csv_blocks.split(block, [pa.string()] * 2, last=True, limit=0)
-    for name, kind, column, text in zip((whole, real), kinds, found.columns, texts.columns):
-        fitted = fit_arrow(column, pa.field(name, kind), parse=True)
+    texts = csv_blocks.careful_split(block, 3, last=True, limit=0)
+    for kind, column, text in zip(kinds, found.columns, texts.columns):
+        fitted = fit_arrow(column, pa.field("x", kind), parse=True)
         assert repr(_plain(fitted.column)) == repr(_one_by_one(text.to_pylist(), kind, parse=True))
 
 

@@ -10,6 +10,7 @@ import pytest
 from hayase.core.errors import DamagedState
 from hayase.core.reasons import Reason, ReasonKind
 from hayase.engine.batch import exchange
+from hayase.engine.batch.bodies import from_body, to_body
 from hayase.engine.batch.messages import (
     BLOBS,
     Data,
@@ -20,8 +21,6 @@ from hayase.engine.batch.messages import (
     Message,
     decode,
     encode,
-    from_body,
-    to_body,
 )
 from hayase.engine.batch.offsets import Batch, Offset, Position
 from hayase.engine.batch.report import Figures

@@ -145,8 +145,9 @@ class TestCsv:
         kinds = [pa.int64(), pa.float64(), pa.string()]
         for block, told in (
             (b"1,2.5,a\n,,\n", [[1, None], [2.5, None], ["a", None]]),
-            (b"1,2.5,a\n0x1,,\n", [["1", "0x1"], ["2.5", None], ["a", None]]),
-            (b"1, 2.5,a\n", [["1"], [" 2.5"], ["a"]]),
+            (b"1,2.5,a\n0x1,,\n", [["1", "0x1"], [2.5, None], ["a", None]]),
+            (b"1, 2.5,a\n", [[1], [" 2.5"], ["a"]]),
+            (b'1,"2.5","a x"\n', [[1], [2.5], ["a x"]]),
             (b"1,inf,a\n", [["1"], ["inf"], ["a"]]),
         ):
             assert [each.to_pylist() for each in csv_blocks.split(block, kinds, True, 99).columns] == told

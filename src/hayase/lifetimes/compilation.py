@@ -22,6 +22,7 @@ from hayase.core.user_cache import user_cache
 __all__ = ["COMMON", "compile_ahead", "compile_common", "is_compiled_behind", "loop_modules"]
 
 COMMON = (
+    "hayase.core.csv_loops",
     "hayase.core.key_loops",
     "hayase.core.repeat_loops",
     "hayase.lifetimes.aggregates_loops",

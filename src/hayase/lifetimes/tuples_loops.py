@@ -12,7 +12,7 @@ import numpy as np
 
 from hayase.core import loop_types as types
 from hayase.core.key_loops import prefetch
-from hayase.core.machine_code import compiled, njit
+from hayase.core.machine_code import compiled, intrinsic, njit
 from hayase.core.times import END
 
 __all__ = [
@@ -186,6 +186,24 @@ _SHORT = 8
 """The greatest number of bytes of a text that is stored in its cell."""
 
 
+@intrinsic
+def _copy(context: Any, target: Any, at: Any, source: Any, first: Any, count: Any) -> Any:
+    """Copy `count` bytes from `source[first]` on to `target[at]` on, at once: Numba's loops copy one byte at a time."""
+    from numba import types
+    from numba.core import cgutils
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        places = []
+        for array, index in ((0, 1), (2, 3)):
+            kind = signature.args[array]
+            view = context.make_array(kind)(context, builder, arguments[array])
+            places.append(cgutils.get_item_pointer(context, builder, kind, view, [arguments[index]]))
+        cgutils.raw_memcpy(builder, places[0], places[1], arguments[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
 @compiled(
     _i64, _readonly(_i32), _readonly(_u8), _readonly(_flag), _readonly(_i64), _i64[::1], _i32[::1], _u8[::1], _i64, _nrt=False
 )  # fmt: skip
@@ -200,12 +218,10 @@ def put_texts(ends: Any, letters: Any, valid: Any, slots: Any, cells: Any, lengt
             continue
         lengths[slot] = length
         if length <= _SHORT:
-            for byte in range(length):
-                short[_SHORT * slot + byte] = letters[at + byte]
+            _copy(short, _SHORT * slot, letters, at, length)
         else:
             cells[slot] = used
-            for byte in range(length):
-                arena[used + byte] = letters[at + byte]
+            _copy(arena, used, letters, at, length)
             used += length
     return used
 
@@ -233,12 +249,10 @@ def take_texts(cells: Any, lengths: Any, arena: Any, slots: Any, ends: Any, lett
         slot, at = slots[row], ends[row]
         length = lengths[slot]
         if length <= _SHORT:
-            for byte in range(length):
-                letters[at + byte] = short[_SHORT * slot + byte]
+            if length > 0:
+                _copy(letters, at, short, _SHORT * slot, length)
         else:
-            first = cells[slot]
-            for byte in range(length):
-                letters[at + byte] = arena[first + byte]
+            _copy(letters, at, arena, cells[slot], length)
 
 
 @compiled(_i64, _i32[::1], _readonly(_i64), _nrt=False)
@@ -257,8 +271,7 @@ def move_texts(cells: Any, lengths: Any, old: Any, new: Any) -> int:
     used = 0
     for slot in range(len(lengths)):
         if lengths[slot] > _SHORT:
-            first, cells[slot] = cells[slot], used
-            for byte in range(lengths[slot]):
-                new[used + byte] = old[first + byte]
+            _copy(new, used, old, cells[slot], lengths[slot])
+            cells[slot] = used
             used += lengths[slot]
     return used

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
@@ -26,7 +27,6 @@ _QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"'
 _FIELD = rb"(?:" + _QUOTED + rb'|(?:[^",\n][^,\n]*+)?)'
 _RECORD = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+\r?(?:\n|\Z)")
 _FIELDS = re.compile(rb"(" + _FIELD + rb")(?:,|\r?\n?\Z)")
-_QUOTED_FIELD = re.compile(rb"(?:(?<=[,\n])|\A)" + _QUOTED + rb"(?=[,\n]|\r\n|\Z)")
 _OPEN = re.compile(rb"(?:" + _FIELD + rb',)*+"[^"]*+(?:""[^"]*+)*+"?\r?\Z')
 """Matches from the start of a record to the end of the block, if that is inside a quoted field or just after its quote."""
 
@@ -80,20 +80,27 @@ def _last_record_end(block: bytes) -> int:
 def _plain_columns(block: bytes, kinds: Sequence[pa.DataType]) -> tuple[pa.ChunkedArray, ...] | None:
     """Return the columns as Arrow's reader sees them, if it agrees with ours: well-formed quotes, no lone carriage
     returns, no odd line; else None."""
-    bare = _QUOTED_FIELD.sub(b"", block) if b'"' in block else block
-    if b'"' in bare or (b"\r" in bare and b"\r" in bare.replace(b"\r\n", b"")) or not bare.strip(b"\r\n"):
-        return None
+    odd = np.zeros(len(kinds), bool)
+    newlines = False
+    if any(character in block for character in _NEEDS_A_LOOK):
+        from hayase.core import csv_loops
+
+        quoting = csv_loops.quoting(np.frombuffer(block, np.uint8), csv_loops.classes(_NOT_IN_NUMBERS), odd)
+        if quoting == csv_loops.MALFORMED:
+            return None
+        newlines = quoting == csv_loops.WITH_NEWLINES
     texts = [pa.string()] * len(kinds)
-    numbers = [_as_read(kind) for kind in kinds]
-    if numbers != texts and bare is block and not any(character in block for character in _NOT_IN_NUMBERS):
-        columns = _arrow_columns(block, numbers, newlines=False)
+    read = [pa.string() if is_odd else _as_read(kind) for kind, is_odd in zip(kinds, odd.tolist())]
+    if read != texts:
+        columns = _arrow_columns(block, read, newlines)
         if columns is not None and not any(_may_differ(column, kind, block) for column, kind in zip(columns, kinds)):
             return columns
-    return _arrow_columns(block, texts, newlines=bare is not block)
+    return _arrow_columns(block, texts, newlines)
 
 
-_NOT_IN_NUMBERS = (b" ", b"\t", b"x", b"X")
+_NOT_IN_NUMBERS = b" \txX"
 """Arrow skips blanks around numbers and reads hexadecimal ones; neither is a number in a stream."""
+_NEEDS_A_LOOK = tuple(bytes([byte]) for byte in b'"\r' + _NOT_IN_NUMBERS)
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
@@ -103,7 +110,7 @@ def _as_read(kind: pa.DataType) -> pa.DataType:
 
 def _may_differ(column: pa.ChunkedArray, kind: pa.DataType, block: bytes) -> bool:
     """Return whether the numbers of a column may differ from their texts, so that the texts must be checked."""
-    if not pa.types.is_floating(kind):
+    if not pa.types.is_floating(kind) or not pa.types.is_floating(column.type):
         return False
     doubtful = column.filter(may_differ(column, kind))
     if not len(doubtful):

@@ -7,6 +7,7 @@ one bad value costs one block. Values that only Arrow can represent (times beyon
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -255,13 +256,19 @@ def _read(column: pa.ChunkedArray, kind: pa.DataType, parse: bool) -> pa.Chunked
 
 
 def _read_times(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
-    try:
-        times = column.cast(kind)
-    except pa.ArrowInvalid:
-        if kind.tz is None:
-            raise
-        times = column.cast(pa.timestamp("us")).cast(kind)  # no zone means UTC; a mixture is parsed value by value
-    return _within_calendar(times)
+    """Parse times that all have a zone, or that all have none, which means UTC; a mixture is parsed value by value."""
+    if kind.tz is None or _ends_in_zone(column):
+        return _within_calendar(column.cast(kind))
+    return _within_calendar(column.cast(pa.timestamp("us")).cast(kind))
+
+
+def _ends_in_zone(column: pa.ChunkedArray) -> bool:
+    """Return whether the first time has a zone. Trying costs more than looking: Arrow writes a message for every failure."""
+    valid = column.drop_null()
+    return len(valid) > 0 and _ZONE.search(valid[0].as_py()) is not None
+
+
+_ZONE = re.compile(r"[Zz]$|[ T]\S*[+-]\d\d(:?\d\d)?$")
 
 
 def _within_calendar(column: pa.ChunkedArray) -> pa.ChunkedArray | None:

@@ -20,7 +20,8 @@ from hayase.core import keys
 from hayase.core.reasons import Reason, ReasonKind, reasons_of
 from hayase.core.stages import OFFSET, Input, Refusals
 from hayase.core.times import BEGINNING, duration_text, instant_text
-from hayase.engine.batch.messages import Data, DeadLetters, MapFigures, Message, mapped_schema, to_body
+from hayase.engine.batch.bodies import to_body
+from hayase.engine.batch.messages import Data, DeadLetters, MapFigures, Message, mapped_schema
 from hayase.engine.batch.offsets import Batch, Range
 from hayase.engine.batch.report import Figures
 from hayase.engine.batch.scan_groups import ScanGroup, scan_groups

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from hayase.core.errors import DamagedState
 from hayase.core.stages import OFFSET, TIME
+from hayase.engine.batch.bodies import from_body, to_body
 from hayase.engine.batch.offsets import Batch
 from hayase.engine.batch.report import Figures
 
@@ -37,10 +38,8 @@ __all__ = [
     "Message",
     "decode",
     "encode",
-    "from_body",
     "headers",
     "mapped_schema",
-    "to_body",
 ]
 
 BLOBS = pa.schema(
@@ -175,19 +174,6 @@ def _message(values: Sequence[Any], body: pa.Buffer) -> Message:
             stream, figures = orjson.loads(memoryview(body))
             return MapFigures(bucket, stream, {stage: Figures(**fields) for stage, fields in figures.items()})
     raise AssertionError(f"unknown kind of message: {kind}")
-
-
-def to_body(rows: pa.RecordBatch) -> pa.Buffer:
-    """A batch as the bytes of an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return sink.getvalue()
-
-
-def from_body(body: pa.Buffer) -> pa.RecordBatch:
-    """The batch in the bytes of an Arrow stream, without copying it."""
-    return pa.ipc.open_stream(body).read_next_batch()
 
 
 @dataclass(frozen=True, slots=True)

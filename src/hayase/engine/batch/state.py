@@ -27,6 +27,7 @@ import xxhash
 
 from hayase.core.errors import DamagedState
 from hayase.core.stages import Kernel, Tuples, query_of
+from hayase.engine.batch.bodies import to_body
 from hayase.engine.home import writing
 from hayase.streams import durable
 from hayase.streams.row_buffer import MOST_BYTES
@@ -158,10 +159,7 @@ class Bundle:
 
     def add(self, section: str, rows: pa.RecordBatch, low: int, high: int, until: int | None) -> SegmentRef:
         """Add a segment. The reference is valid once the bundle is closed."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_batch(rows)
-        body = sink.getvalue()
+        body = to_body(rows)
         ref = SegmentRef(
             section, self.name, self._size, body.size, xxhash.xxh3_64_hexdigest(body), rows.num_rows, low, high, until
         )
