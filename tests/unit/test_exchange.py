@@ -29,13 +29,13 @@ from hayase.streams.dead_letters import dead_table
 
 SMALL: list[Message] = [
     Header(0, Batch(Offset(), Offset(1, {"q": {"s": Position(3, 2, 1)}}))),
-    Data(0, ("q",), 0, 5, pa.py_buffer(b"small")),
+    Data(0, ("q",), 0, 5, pa.record_batch({"text": ["small"]})),
     DeadLetters(1, dead_table("q", "f", "s", [4], ["{}"], [Reason(ReasonKind.LATE, "late")], 1, now=7)),
     MapFigures(1, "s", {"q": Figures(5, 3, 2, seconds=0.5), "r": Figures(work={"s": (1, 0.5)})}),
 ]
 LARGE: list[Message] = [
-    Data(1, ("q", "r"), 1, 7, pa.py_buffer(bytes(range(256)) * 300)),
-    Data(1, ("q",), 1, 9, pa.py_buffer(b"x" * (exchange.LARGE + 1)), replayed=True),
+    Data(1, ("q", "r"), 1, 7, pa.record_batch({"n": pa.array(range(10_000))})),
+    Data(1, ("q",), 1, 9, pa.record_batch({"text": ["x" * (exchange.LARGE + 1)]}), replayed=True),
 ]
 
 
@@ -59,8 +59,9 @@ def test_spark_is_told_the_schema_of_messages() -> None:
 
 
 def test_bodies_are_arrow_streams() -> None:
-    rows = pa.record_batch({"n": pa.array([1, 2])})
-    assert from_body(to_body(rows)).equals(rows)
+    rows = pa.record_batch({"n": [1, 2, None], "text": ["a", None, "b" * 99], "list": [[1], None, [2, 3]]})
+    for part in (rows, rows.slice(1), rows.slice(1, 1), rows.slice(0, 0)):
+        assert from_body(to_body(part)).equals(part)
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:

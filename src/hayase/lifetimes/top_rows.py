@@ -20,10 +20,10 @@ import pyarrow as pa
 from hayase.core.keys import KeyIndex, encode, hashes
 from hayase.core.scratch import scratch
 from hayase.lifetimes.copied_tuples import CopiedTuples, Copies
-from hayase.lifetimes.order_keys import order_keys
 from hayase.lifetimes.plans import Top
 from hayase.lifetimes.relations import Delta, Span, Step
-from hayase.lifetimes.slot_columns import Texts, grown
+from hayase.lifetimes.slot_columns import grown
+from hayase.lifetimes.slot_keys import SlotKeys
 from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.treaps import HEAD, NONE, ROOT
 from hayase.lifetimes.tuples import TupleStore
@@ -52,8 +52,7 @@ class TopOperator(CopiedTuples):
         self._node = node
         self._limits = _NO_LIMIT if node.limit is None else node.limit, node.offset, node.ties, node.lasting
         self._tuples = TupleStore(node.child.schema, "tuples")
-        self._keys = Texts(pa.binary())
-        self._listed = np.empty(0, np.int32)
+        self._keys = SlotKeys(node.order, node.listed)
         self._nodes = np.empty((0, 8), np.int64)
         self._group_of = self._touched = np.empty(0, np.int64)
         self._groups = _Groups(node.keys)
@@ -119,24 +118,17 @@ class TopOperator(CopiedTuples):
 
     def _index(self, slots: np.ndarray, rows: pa.RecordBatch) -> None:
         """Note the groups and keys of tuples that are about to enter their treaps."""
-        from hayase.lifetimes import treaps_loops
-
         if not len(slots):
             return
         known, capacity = len(self._touched), self._tuples.capacity
-        for name in ("_nodes", "_group_of", "_touched", "_listed"):
+        for name in ("_nodes", "_group_of", "_touched"):
             setattr(self, name, grown(getattr(self, name), capacity))
         self._touched[known:] = UNTOUCHED
         self._nodes[known:, ZONE] = REST
         self._nodes[known:, COPY] = NONE
-        self._group_of[slots] = self._groups.numbers(rows)
-        keys = order_keys(rows, self._node.order, self._node.listed)
-        self._keys.put(slots, keys.keys, capacity)
-        self._listed[slots] = keys.listed
-        heads = np.empty(len(slots), np.int64)
-        _, ends, letters = keys.keys.buffers()
-        treaps_loops.read_heads(np.frombuffer(ends, np.int32), np.frombuffer(letters, np.uint8), heads)
-        self._nodes[slots, HEAD] = heads
+        groups = self._group_of[slots] = self._groups.numbers(rows)
+        changed, heads = self._keys.put(slots, groups, rows, self._tuples.take, capacity)
+        self._nodes[changed, HEAD] = heads
 
     def _release(self, slots: np.ndarray) -> None:
         """Free tuples that have left their treaps, and groups without tuples."""
@@ -147,9 +139,7 @@ class TopOperator(CopiedTuples):
 
     def _arrays(self) -> tuple[np.ndarray, ...]:
         """Return what the loops take: tuples and groups, and the keys and ids of tuples."""
-        cells, lengths, arena = self._keys.parts
-        ids = self._tuples.id
-        return self._nodes, self._groups.words, self._group_of, cells, lengths, arena, self._listed, ids
+        return self._nodes, self._groups.words, self._group_of, *self._keys.parts, self._tuples.id
 
 
 class _Groups:

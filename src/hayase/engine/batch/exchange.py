@@ -16,6 +16,7 @@ import pyarrow as pa
 import xxhash
 
 from hayase.core.errors import DamagedState
+from hayase.engine.batch.bodies import from_body, to_body
 from hayase.engine.batch.messages import Data, Exchanged, Message
 from hayase.engine.home import writing
 from hayase.streams import durable
@@ -35,27 +36,28 @@ def write_large(groups: Iterable[list[Message]], directory: Path) -> Iterator[li
         for messages in groups:
             sent: list[Message] = []
             for message in messages:
-                if not isinstance(message, Data) or message.body.size < LARGE:
+                if not isinstance(message, Data) or message.rows.nbytes < LARGE:
                     sent.append(message)
                     continue
+                body = to_body(message.rows)
                 padding = -size % 64  # Arrow wants its buffers aligned
                 with writing(f"the exchanged data {path}"):
                     if descriptor is None:
                         descriptor = durable.open_file(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
                     durable.write(descriptor, b"\0" * padding)
-                    durable.write(descriptor, memoryview(message.body))
-                sent.append(_exchanged(message, path.name, size + padding))
-                size += padding + message.body.size
+                    durable.write(descriptor, memoryview(body))
+                sent.append(_exchanged(message, body, path.name, size + padding))
+                size += padding + body.size
             yield sent
     finally:
         if descriptor is not None:
             os.close(descriptor)
 
 
-def _exchanged(data: Data, file: str, start: int) -> Exchanged:
-    checksum = xxhash.xxh3_64_hexdigest(data.body)
+def _exchanged(data: Data, body: pa.Buffer, file: str, start: int) -> Exchanged:
+    checksum = xxhash.xxh3_64_hexdigest(body)
     address = data.bucket, data.stages, data.input, data.first
-    return Exchanged(*address, file, start, data.body.size, checksum, data.replayed)
+    return Exchanged(*address, file, start, body.size, checksum, data.replayed)
 
 
 def read_large(messages: Iterable[Message], directory: Path) -> Iterator[Message]:
@@ -63,7 +65,7 @@ def read_large(messages: Iterable[Message], directory: Path) -> Iterator[Message
     for message in messages:
         if isinstance(message, Exchanged):
             address = message.bucket, message.stages, message.input, message.first
-            yield Data(*address, _read_body(message, directory / message.file), message.replayed)
+            yield Data(*address, from_body(_read_body(message, directory / message.file)), message.replayed)
         else:
             yield message
 

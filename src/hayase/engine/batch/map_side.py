@@ -20,7 +20,6 @@ from hayase.core import keys
 from hayase.core.reasons import Reason, ReasonKind, reasons_of
 from hayase.core.stages import OFFSET, Input, Refusals
 from hayase.core.times import BEGINNING, duration_text, instant_text
-from hayase.engine.batch.bodies import to_body
 from hayase.engine.batch.messages import Data, DeadLetters, MapFigures, Message, mapped_schema
 from hayase.engine.batch.offsets import Batch, Range
 from hayase.engine.batch.report import Figures
@@ -242,14 +241,14 @@ class _Reading:
         mapped = source.map_side(rows)
         input_rows = accepted.kept[mapped.input_rows]
         if self.group.stages[0].kernel is None:
-            bodies = [(self.bucket, to_body(mapped.rows))] if mapped.rows.num_rows else []
+            parts = [(self.bucket, mapped.rows)] if mapped.rows.num_rows else []
         else:
             columns = [*mapped.rows.columns, pa.array(chunk.times[input_rows]), pa.array(chunk.offsets[input_rows])]
             whole = pa.RecordBatch.from_arrays(columns, schema=mapped_schema(source.schema))
-            bodies = list(_bodies(whole, source, self.buckets))
+            parts = list(_parts(whole, source, self.buckets))
         lost = np.concatenate([old.rows, accepted.kept[mapped.refused.rows]])
         names = self.group.names
-        messages: list[Message] = [Data(bucket, names, number, chunk.first, body) for bucket, body in bodies]
+        messages: list[Message] = [Data(bucket, names, number, chunk.first, part) for bucket, part in parts]
         return messages, Refusals(lost, [*old.reasons, *mapped.refused.reasons])
 
     def _dead_letters(self, chunk: _Chunk, refused: Mapping[int, Reason]) -> list[Message]:
@@ -276,17 +275,15 @@ class _Reading:
         ]
 
 
-def _bodies(rows: pa.RecordBatch, source: Input, buckets: int) -> Iterator[tuple[int, pa.Buffer]]:
-    """The mapped rows of an input as message bodies, each with the bucket it goes to."""
+def _parts(rows: pa.RecordBatch, source: Input, buckets: int) -> Iterable[tuple[int, pa.RecordBatch]]:
+    """The mapped rows of an input in parts, each with the bucket it goes to."""
     if not rows.num_rows:
-        return
+        return ()
     if source.broadcast:
-        body = to_body(rows)
-        yield from ((bucket, body) for bucket in range(buckets))
-    elif source.bucket is not None:
-        yield source.bucket % buckets, to_body(rows)
-    else:
-        yield from ((bucket, to_body(part)) for bucket, part in keys.split(rows, source.key, buckets) if part.num_rows)
+        return [(bucket, rows) for bucket in range(buckets)]
+    if source.bucket is not None:
+        return [(source.bucket % buckets, rows)]
+    return [(bucket, part) for bucket, part in keys.split(rows, source.key, buckets) if part.num_rows]
 
 
 def _late(chunk: _Chunk, log: StreamLog, passed: int) -> Refusals:

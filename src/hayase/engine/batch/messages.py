@@ -67,20 +67,15 @@ class Header:
 class Data:
     """Mapped rows for input number `input` of all `stages`, made of the chunk of a log that begins at offset `first`.
 
-    `body` is an Arrow stream of one batch (`from_body`).
+    They become bytes when they go to another process.
     """
 
     bucket: int
     stages: tuple[str, ...]
     input: int
     first: int
-    body: pa.Buffer
+    rows: pa.RecordBatch
     replayed: bool = False
-
-    @property
-    def rows(self) -> pa.RecordBatch:
-        """The rows; they refer to the body, nothing is copied."""
-        return from_body(self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +126,7 @@ def headers(batch: Batch, buckets: int) -> list[Message]:
 
 
 def encode(messages: Iterable[Message]) -> pa.RecordBatch:
-    """Messages as rows of `BLOBS`; each body is copied once."""
+    """Messages as rows of `BLOBS`."""
     columns = list(zip(*map(_row, messages)))
     return pa.RecordBatch.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, BLOBS)], schema=BLOBS
@@ -142,8 +137,8 @@ def _row(message: Message) -> _Row:
     match message:
         case Header(bucket, batch):
             return bucket, "header", (), 0, 0, batch.as_blob()
-        case Data(bucket, stages, input, first, body, replayed):
-            return bucket, "replayed" if replayed else "data", stages, input, first, memoryview(body)
+        case Data(bucket, stages, input, first, rows, replayed):
+            return bucket, "replayed" if replayed else "data", stages, input, first, memoryview(to_body(rows))
         case Exchanged(bucket, stages, input, first, file, start, length, checksum, replayed):
             place = orjson.dumps([file, start, length, checksum, replayed])
             return bucket, "exchanged", stages, input, first, place
@@ -154,7 +149,7 @@ def _row(message: Message) -> _Row:
 
 
 def decode(rows: pa.RecordBatch) -> list[Message]:
-    """The messages in rows of `BLOBS`; bodies refer to the memory of the rows."""
+    """The messages in rows of `BLOBS`; their rows refer to the memory of these."""
     *columns, blobs = (column if column.type == pa.binary() else column.to_pylist() for column in rows.columns)
     return [_message(values, blob.as_buffer()) for *values, blob in zip(*columns, blobs)]
 
@@ -165,7 +160,7 @@ def _message(values: Sequence[Any], body: pa.Buffer) -> Message:
         case "header":
             return Header(bucket, Batch.from_blob(memoryview(body)))
         case "data" | "replayed":
-            return Data(bucket, tuple(stages), input, first, body, kind == "replayed")
+            return Data(bucket, tuple(stages), input, first, from_body(body), kind == "replayed")
         case "exchanged":
             return Exchanged(bucket, tuple(stages), input, first, *orjson.loads(memoryview(body)))
         case "dead":

@@ -129,9 +129,9 @@ class TaskOutput:
         sizes: dict[str, int] = {}
         for message in data:
             stream = stage.inputs[message.input].stream
-            sizes[stream] = sizes.get(stream, 0) + message.body.size
+            sizes[stream] = sizes.get(stream, 0) + message.rows.nbytes
         total = sum(sizes.values())
-        by_size = {stream: seconds * (size / total) for stream, size in sizes.items()}
+        by_size = {stream: seconds * (size / max(total, 1)) for stream, size in sizes.items()}
         for stream, worked in self._kernel_seconds.get(stage.name, by_size).items():
             self._figures[stage.name].worked(stream, 0, worked)
 
