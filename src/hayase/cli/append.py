@@ -127,9 +127,12 @@ def append(
         if sys.stdin.isatty():
             raise typer.BadParameter("give files, - for a pipe, or --follow DIR", param_hint="FILE")
         files = [STDIN]
+    from hayase.core.machine_code import do_without_numba
+
     located = locate(pipeline, home)
     declaration = _writable(located, stream)
     kind = None if format is None else format.value
+    do_without_numba()
     with log_output(verbose=is_verbose(), file=log_file, form=log_format):
         if follow is not None:
             _follow(located, declaration, follow, kind, producer, poll)
