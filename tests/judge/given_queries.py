@@ -1,8 +1,8 @@
 """Random queries for the judge, from the whole grammar: each as CQL and as SQL for SQLite.
 
-Expressions mean the same in DuckDB and SQLite: no integer division, no comparison of text with numbers, no booleans as values.
-Numbers have few binary digits, so that sums are exact in any order. Values that are only approximately equal (averages,
-variances: type `approx`) are selected, but neither compared, grouped nor made distinct.
+Expressions mean the same in DuckDB and SQLite, which gets the functions that it lacks from `reference`: no integer division, no
+comparison of text with numbers, no booleans as values. Numbers have few binary digits, so that sums are exact in any order. Values
+that are only about equal (averages, variances: type `approx`) are selected, but neither compared, grouped nor made distinct.
 """
 
 from __future__ import annotations
@@ -103,18 +103,25 @@ class Maker:
                 return f"length({part('text')})"
             case ("int", 2):
                 return f"({part()} % {self.one('23')})"
+            case ("int", 3):
+                return self.one([f"twice({part()})", f"octet_length(encode({part('text')}))"])
             case ("float", 0):
                 return f"({part('int')} + {part()})"
             case ("float", 1):
                 return f"({part()} / {self.one(['2.0', '4.0'])})"
             case ("float", 2):
                 return f"abs({part()})"
+            case ("float", 3):
+                return f"halved({part()})"
             case ("text", 0):
                 return f"substr({part()}, 1, 1)"
             case ("text", 1):
                 return f"replace({part()}, 'a', 'c')"
-            case ("text", 2 | 3):
+            case ("text", 2):
                 return f"({part()} || {part()})"
+            case ("text", 3):
+                own = [f"paired({part()}, {part()})", f"hex({part()})"]
+                return self.one([*own, f"json_extract_string(json_object('k', {part()}), '$.k')"])
             case (_, 4):
                 return f"CASE WHEN {self.predicate(scope, 0)} THEN {part()} ELSE {part()} END"
             case (_, 5):
@@ -188,8 +195,8 @@ class Maker:
         return " AND ".join(pieces)
 
     # -- sources ----------------------------------------------------------------------------------------------------
-    def source(self, depth: int) -> tuple[str, str, Scope]:
-        """Draw a source with an alias."""
+    def source(self, depth: int, *, names: bool = False) -> tuple[str, str, Scope]:
+        """Draw a source with an alias; if `names`, only a name."""
         self.aliases += 1
         alias = f"t{self.aliases}"
         if depth and self.chance(20):
@@ -202,7 +209,7 @@ class Maker:
         reading = Reading(f"{self.prefix}{len(self.readings)}", read, window)
         self.readings.append(reading)
         name = read.name
-        if isinstance(read, Stream) and not plain and self.chance(20):
+        if isinstance(read, Stream) and not plain and not names and self.chance(20):
             name = self.same_records(read, by_time=window.kind != "rows")
         cql = f"{name}{window.text} {self.one(['AS ', ''])}{alias}"
         return cql, f"{reading.table} AS {alias}", {f"{alias}.{name}": kind for name, kind in reading.types.items()}
@@ -323,8 +330,11 @@ class Maker:
         items, tail = self.aggregates(scope, wanted) if aggregated else (self.items(scope, wanted), "")
         exact = all(kind != "approx" for _, kind in items)
         computed: list[tuple[str, str]] = []
+        named = ""
         if not aggregated and wanted is None and "approx" not in scope.values() and self.chance(20):
             cql_call, sql_call, kind = self.over(scope)
+            if self.chance(30):
+                cql_call, named = self.named(cql_call)
             computed.append((cql_call, sql_call))
             items, exact = [*items, ("@", kind)], False
         distinct = "DISTINCT " if exact and self.chance(10) else ""
@@ -335,10 +345,19 @@ class Maker:
         columns = tuple((f"c{number}", kind) for number, (_, kind) in enumerate(items))
         lists = [listed.replace("@", computed[0][side]) if computed else listed for side in (0, 1)]
         cql, sql = (
-            f"SELECT {distinct}{chosen} FROM {source}{where}{tail}"
-            for chosen, source, where in ((lists[0], cql, tails[0]), (lists[1], sql, tails[1]))
+            f"SELECT {distinct}{chosen} FROM {source}{where}{tail}{clause}"
+            for chosen, source, where, clause in ((lists[0], cql, tails[0], named), (lists[1], sql, tails[1], ""))
         )
         return Made(cql, sql, columns)
+
+    def named(self, call: str) -> tuple[str, str]:
+        """Give the window of a call a name, or its partition; return the call by that name, and the WINDOW clause."""
+        before, _, window = call.partition(" OVER (")
+        window = window.removesuffix(")")
+        partition, order, rest = window.partition("ORDER BY ")
+        if partition and order and self.chance(50):
+            return f"{before} OVER (w {order}{rest})", f" WINDOW w AS ({partition.strip()})"
+        return f"{before} OVER w", f" WINDOW w AS ({window})"
 
     def over(self, scope: Scope) -> tuple[str, str, str]:
         """Draw a call of a window function in both languages, and its type. SQLite gets the whole order, with NULLs last."""
@@ -489,6 +508,8 @@ class Maker:
     def combined(self, depth: int, wanted: tuple[str, ...] | None = None) -> Made:
         """Draw a SELECT, or several combined by set operations."""
         several = self.chance(25)
+        if several and wanted is None and self.chance(20):
+            return self.of_names()
         plain = several and self.chance(50)
         made = self.plain(wanted) if plain else self.select(depth, wanted)
         kinds = tuple(kind for _, kind in made.columns)
@@ -505,6 +526,25 @@ class Maker:
                 made.columns,
             )  # fmt: skip
         return made
+
+    def of_names(self) -> Made:
+        """Draw a set operation on names of streams and queries, without SELECT."""
+        made = self.bare()
+        kinds = tuple(kind for _, kind in made.columns)
+        other = self.bare()
+        if tuple(kind for _, kind in other.columns) != kinds:
+            self.readings.pop()
+            other = self.plain(kinds)
+        several = ["UNION", "EXCEPT", "EXCEPT ALL", "INTERSECT", "INTERSECT ALL"]
+        operation = self.one(["UNION ALL", *(several if "approx" not in kinds else [])])
+        return Made(f"{made.cql} {operation} {other.cql}", _combined(made, other, operation), made.columns)
+
+    def bare(self) -> Made:
+        """Draw a name with its window, in the place of a query."""
+        cql, sql, scope = self.source(0, names=True)
+        columns = tuple((text.split(".")[1], kind) for text, kind in scope.items())
+        text = re.sub(r" (AS )?t\d+$", "", cql)
+        return Made(text, f"SELECT * FROM {sql}", columns)
 
     @staticmethod
     def _set(made: Made) -> bool:
@@ -560,7 +600,7 @@ _KEYWORDS = frozenset(
             "INTERSECT",
         ),
         *("ORDER", "LIMIT", "OFFSET", "ASC", "DESC", "NULLS", "FIRST", "FETCH", "WITH", "TIES"),
-        *("OVER", "PRECEDING", "FOLLOWING"),
+        *("OVER", "WINDOW", "PRECEDING", "FOLLOWING"),
         *("IS", "NULL", "BETWEEN", "CASE", "WHEN", "THEN", "ELSE", "END"),
         *("TUMBLE", "HOP", "EVERY", "CUMULATE", "SESSION", "OFFSET", "KEEP", "EARLY"),
         *("RANGE", "SLIDE", "ROWS", "PARTITION", "NOW", "UNBOUNDED", "ISTREAM", "DSTREAM", "RSTREAM"),

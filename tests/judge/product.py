@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute
 from given_cases import Case, Query
 from given_streams import ALWAYS, EPOCH, SECOND, Row, Stream, grain_of, time_value
 from hypothesis import strategies as st
@@ -55,6 +57,7 @@ def running(case: Case, plan: Plan = WHOLE) -> Iterator[Product]:
                 stream.name, stream.schema, time_unit=stream.unit, slack=plan.slack,
                 changes="op" if stream.signs is not None else None,
             )  # fmt: skip
+        _declare_functions(t, " ".join(query.text for query in case.queries))
         for query in case.queries:
             t.query(query.name, query.text)
         waiting = [_moved(stream, plan) for stream in case.streams]
@@ -71,6 +74,24 @@ def running(case: Case, plan: Plan = WHOLE) -> Iterator[Product]:
             t.finish(stream.name)
         t.run(batch_rows=plan.batch_rows)
         yield Product(t, case)
+
+
+def twice(number: int) -> int:
+    return 2 * number
+
+
+def halved(numbers: pa.Array) -> pa.Array:
+    return pa.compute.divide(numbers, 2.0)
+
+
+def _declare_functions(t: Trial, text: str) -> None:
+    """Declare those of the user's functions that are called: of a record, of arrays, and in SQL."""
+    if "twice(" in text:
+        t.function(twice, arguments="number bigint", returns="bigint")
+    if "halved(" in text:
+        t.function(halved, takes="arrays", arguments="numbers double", returns="double")
+    if "paired(" in text:
+        t.function(name="paired", sql="one || '-' || other")
 
 
 @dataclass(frozen=True)

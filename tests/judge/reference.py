@@ -4,12 +4,13 @@ Nothing here depends on how Hayase computes, and nothing is fast. A window gives
 rows that are valid at an instant are loaded into SQLite, which evaluates the query's SQL: that is R(t). Istream, Dstream and
 Rstream are computed from R by their definitions, instant by instant.
 
-SQLite lacks variances and some other aggregates, which are defined here. Its tables have no types: they hold numbers and text
-as they are.
+SQLite lacks variances and some other functions, which are defined here, as are the user's functions of the judge. Its tables have
+no types: they hold numbers and text as they are.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import sqlite3
@@ -35,6 +36,8 @@ class Reference:
             self._database.create_aggregate(name, 1, _aggregate(pick))  # type: ignore[arg-type]
         for name, (count, pick) in _OTHERS.items():
             self._database.create_aggregate(name, count, _aggregate(pick))  # type: ignore[arg-type]
+        for name, (count, function) in _FUNCTIONS.items():
+            self._database.create_function(name, count, function, deterministic=True)
         self._lifetimes: dict[str, list[tuple[int, int, Row]]] = {}
         self._snapshots: dict[tuple[str, int], list[Row]] = {}
         self._records: dict[str, list[tuple[int, Row]]] = {}
@@ -213,6 +216,22 @@ _OTHERS = {
     "covar_pop": (2, _covariance),
     "regr_sxx": (2, _squares),
     "string_agg": (1, lambda values: ",".join(sorted(values)) if values else None),
+}
+
+
+def _on_values(function: Any) -> Any:
+    """Return a function that is NULL if an argument is."""
+    return lambda *values: None if None in values else function(*values)
+
+
+_FUNCTIONS = {
+    "twice": (1, _on_values(lambda number: 2 * number)),
+    "halved": (1, _on_values(lambda number: number / 2)),
+    "paired": (2, _on_values(lambda one, other: f"{one}-{other}")),
+    "encode": (1, _on_values(str.encode)),
+    "octet_length": (1, _on_values(len)),
+    "hex": (1, _on_values(lambda text: text.encode().hex().upper())),
+    "json_extract_string": (2, _on_values(lambda text, path: json.loads(text)[path.removeprefix("$.")])),
 }
 
 
