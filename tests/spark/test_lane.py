@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 from pyspark.sql import SparkSession
 
 import hayase as hy
 import shop
 from hayase.engine.definition import definitions
-from hayase.engine.spark.fork_server import NAMES
-from hayase.engine.spark.lanes import Lanes
 from hayase.engine.spark.runner import run_lanes, run_until_idle
+from lane_processes import fork_servers, planner, until, workers
 from shop import Event, check, expected
 
 pytestmark = pytest.mark.spark
@@ -33,14 +28,6 @@ def some_events(count: int, seed: int) -> list[Event]:
 
 def append(pipeline: hy.Pipeline, events: list[Event]) -> None:
     pipeline.append("events", [each.row() for each in events])
-
-
-def until(condition: Callable[[], bool], lane: Lanes, patience: float = 600.0) -> None:
-    deadline = time.monotonic() + patience
-    while not condition():
-        lane.check()
-        assert time.monotonic() < deadline, "the lane makes no progress"
-        time.sleep(0.01)
 
 
 def test_it_gives_what_the_model_and_the_runner_without_spark_give(spark: SparkSession, tmp_path: Path) -> None:
@@ -94,7 +81,7 @@ def test_stages_come_change_and_go_while_it_runs_and_workers_may_die(spark: Spar
         doubled = shop.rows_of(pipeline, "big")
         pipeline.reset("spend")
         append(pipeline, given[200:])
-        for each in _workers():
+        for each in workers():
             each.kill()  # a task that was theirs is tried again, in a worker that holds no kernels
         until(lane.is_idle, lane)
         assert lane.run_ids() == before
@@ -116,11 +103,11 @@ def test_a_planner_and_the_fork_server_may_die(spark: SparkSession, tmp_path: Pa
     pipeline.apply()
     with run_lanes(pipeline.home, session=spark) as lane:
         until(lane.is_idle, lane)
-        _planner(lane).kill()
+        planner(lane).kill()
         append(pipeline, given[100:150])
         until(lane.is_idle, lane)
-        until(lambda: bool(_fork_servers()), lane)  # an earlier test may have ended it
-        for server in _fork_servers():
+        until(lambda: bool(fork_servers()), lane)  # an earlier test may have ended it
+        for server in fork_servers():
             server.kill()  # everything that it has forked ends; plain interpreters are started until there is another one
         append(pipeline, given[150:])
         pipeline.finish("events")
@@ -153,8 +140,8 @@ def test_repeats_are_left_out_also_if_the_planner_and_the_workers_die(spark: Spa
         until(lane.is_idle, lane)
         killed = 0
         for start in (100, 200, 300):
-            _planner(lane).kill()  # the ids that it knew are read again from the log
-            for worker in _workers():  # Spark ends those that were idle for a minute
+            planner(lane).kill()  # the ids that it knew are read again from the log
+            for worker in workers():  # Spark ends those that were idle for a minute
                 worker.kill()
                 killed += 1
             repeated.append("s", sent[start : start + 100 if start < 300 else len(sent)])
@@ -232,40 +219,6 @@ def test_workers_run_functions_of_ones_own_and_their_next_version(
     letters = [(letter["stage"], letter["kind"], letter["reason"]) for letter in pipeline.dead_letters()]
     assert sorted((stage, kind) for stage, kind, _ in letters) == [("loud", "expression"), ("named", "expression")]
     assert all("shout raised ValueError: hoarse (functions_of_a_lane.py, line 5)" in reason for _, _, reason in letters)
-
-
-def _running(module: str) -> list[psutil.Process]:
-    """The processes that run a module for Spark: forked by the fork server, which names them, or plain interpreters."""
-    running = []
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            command = process.cmdline()  # a zombie has none
-            if command and (process.name() == NAMES[module] or command[1:3] == ["-m", module]):
-                running.append(process)
-    return running
-
-
-def _planner(lane: Lanes) -> psutil.Process:
-    """The planner of the lane: one that has just been killed may still be there, and the next one is started by Spark."""
-    module = "pyspark.sql.streaming.python_streaming_source_runner"
-    until(lambda: len(_running(module)) == 1, lane)
-    return _running(module)[0]
-
-
-def _fork_servers() -> list[psutil.Process]:
-    """The fork server, if there is one: a child of this process."""
-    servers = []
-    for process in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            if "hayase.engine.spark.fork_server" in process.cmdline():
-                servers.append(process)
-    return servers
-
-
-def _workers() -> list[psutil.Process]:
-    """The Python workers: forked by Spark's daemon."""
-    daemons = _running("hayase.engine.spark.worker_daemon")
-    return [process for process in daemons if process.parent() in daemons]
 
 
 def test_a_record_of_64_megabytes_passes_and_leaving_finishes_the_batch(spark: SparkSession, tmp_path: Path) -> None:
