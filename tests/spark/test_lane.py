@@ -158,7 +158,7 @@ def test_repeats_are_left_out_also_if_the_planner_and_the_workers_die(spark: Spa
         assert figures.read == figures.processed + figures.repeated + figures.waiting == len(sent)
 
 
-def test_windows_joins_and_set_operations_are_those_of_the_runner_without_spark(
+def test_the_queries_of_the_shop_are_those_of_the_runner_without_spark_though_processes_die(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     given = some_events(600, seed=5)
@@ -167,6 +167,12 @@ def test_windows_joins_and_set_operations_are_those_of_the_runner_without_spark(
     with run_lanes(pipeline.home, session=spark) as lane:
         for first in range(0, 600, 150):
             append(pipeline, given[first : first + 150])
+            if first == 150:
+                until(lambda: lane.in_flight() or lane.is_idle(), lane)
+                for worker in workers():
+                    worker.kill()
+            elif first == 300:
+                planner(lane).kill()
             until(lane.is_idle, lane)
         pipeline.finish("events")
         until(lane.is_idle, lane)
