@@ -145,6 +145,10 @@ class DeclaredPipeline:
         operations = () if newest is None else newest.declaration.operations
         if any(operation.name == name for operation in operations):  # added by a command or over HTTP
             return Results(StreamLog.ensure(self.home.path, self._operation_stream(name)))
+        if newest is not None and name in newest.added:
+            output = newest.record(name).output
+            assert isinstance(output, StreamDeclaration)
+            return Results(StreamLog.ensure(self.home.path, output))
         raise UnknownName("stream or query", name, self._names())
 
     def _operation_stream(self, name: str) -> StreamDeclaration:

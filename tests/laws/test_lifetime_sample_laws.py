@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from effort import examples
 from hayase.engine.results.lifespans import OPEN
-from hayase.serving.lifetime_samples import Timeline
+from hayase.engine.results.lifetime_samples import Timeline
 from hayase.testing import START, at, trial
 
 QUERIES = {

@@ -13,6 +13,8 @@ from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, Stre
 from hayase.core.errors import DeclarationError, UnknownName
 from hayase.core.stages import Refusals
 from hayase.cql.explain import explain
+from hayase.cql.plan_graph import plan_graph
+from hayase.cql.planner import plan
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 STREAMS = (
@@ -240,3 +242,20 @@ def test_queries_that_cannot_be_explained() -> None:
         with pytest.raises(DeclarationError, match='1:8: unknown column "m"'):
             explain(declared(queries), name)
     assert explain(declared(queries), "good").startswith("Query good\n  select n from events\n")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_plan_is_one_graph_without_circles_that_ends_in_the_result(case: str) -> None:
+    queries = tuple(QueryDeclaration(name, text) for name, text in CASES[case].items())
+    planned = plan(PipelineDeclaration("shop", STREAMS, queries, tables=TABLES), LOOKUPS)
+    for query in planned.queries:
+        graph = plan_graph(query)
+        names = [node.name for node in graph.nodes]
+        assert len(names) == len(set(names))
+        assert [node.title for node in graph.nodes if node.kind == "result"] == [query.name]
+        assert all(names.index(source) < names.index(target) for source, target in graph.edges)
+        reached = {f"{query.drafts[-1].stage.name} result"}
+        for source, target in sorted(graph.edges, key=lambda edge: -names.index(edge[1])):
+            if target in reached:
+                reached.add(source)
+        assert reached == set(names)

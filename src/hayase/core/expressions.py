@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import duckdb
 import numpy as np
@@ -54,6 +54,7 @@ __all__ = [
     "check_syntax",
     "common_type",
     "condition",
+    "listed_functions",
     "parse_body",
     "parse_expression",
     "window_type",
@@ -536,6 +537,26 @@ def check_function_name(name: str) -> None:
         raise DeclarationError(f"there is a function {name} already", "choose another name")
     if not is_call or name.lower() in _CQL_WORDS:
         raise DeclarationError(f"{name} is a word of the query language", "choose another name")
+
+
+def listed_functions(kind: Literal["scalar", "aggregate"]) -> list[tuple[str, str]]:
+    """Return the names of DuckDB's functions of a kind that queries may call, with the arguments of their shortest form.
+
+    >>> [("lower", "string")] == [found for found in listed_functions("scalar") if found[0] == "lower"]
+    True
+    """
+    kinds = ("scalar", "macro") if kind == "scalar" else (kind,)
+    listed = """SELECT function_name, arg_min(parameters, len(parameters)) FROM duckdb_functions()
+        WHERE internal AND list_contains(?, function_type) GROUP BY ALL ORDER BY ALL"""
+    rows = thread_connection().execute(listed, [list(kinds)]).fetchall()
+    volatile, aggregates = _catalogue()
+    hidden = volatile if kind == "scalar" else frozenset[str]()
+    others = aggregates if kind == "scalar" else frozenset[str]()
+    return [
+        (name, ", ".join(filter(None, arguments or ())))
+        for name, arguments in rows
+        if re.fullmatch("(?!(icu_)?collate_)[a-z][a-z0-9_]*", name) and name not in hidden and name not in others
+    ]
 
 
 _CQL_WORDS = frozenset({"istream", "dstream", "rstream", "tumble", "hop", "cumulate", "session", "descriptor"})

@@ -16,7 +16,7 @@ from hayase.cql.planner import Planned, PlannedQuery, plan
 from hayase.cql.stage_drafts import Draft, DraftInput, LookupStep, Step
 from hayase.lifetimes import plans
 
-__all__ = ["explain"]
+__all__ = ["explain", "input_lines", "operator_text", "placement"]
 
 
 def explain(declaration: PipelineDeclaration, query: str, lookups: Mapping[str, Lookup] = MappingProxyType({})) -> str:
@@ -84,17 +84,18 @@ def _stage(draft: Draft) -> list[str]:
         views = "".join(f", through view {name}" for name in reversed(draft_input.views))
         lines += [
             f"input {number}: stream {stage_input.stream}{views}",
-            *_indent(_input(stage_input, draft_input, stage.kernel is None)),
+            *_indent(input_lines(stage_input, draft_input, stage.kernel is None)),
         ]
     if draft.plan is not None:
         lines += ["operators", *_indent(_operators(draft.plan))]
     output = stage.stream
     kind = "relation" if output.lifetimes else "stream"
     lines.append(f"output: {kind} {output.name} ({output.schema})")
-    return [f"Stage {stage.name}: {_placement(draft)}", *_indent(lines)]
+    return [f"Stage {stage.name}: {placement(draft)}", *_indent(lines)]
 
 
-def _placement(draft: Draft) -> str:
+def placement(draft: Draft) -> str:
+    """Return where a stage runs."""
     if draft.stage.kernel is None:
         return "record by record, in the order of the log"
     keys = [
@@ -105,7 +106,8 @@ def _placement(draft: Draft) -> str:
     return "in all buckets" if all(keys) else "in one bucket" if not any(keys) else "partly in one bucket"
 
 
-def _input(stage_input: Input, draft_input: DraftInput, is_whole: bool) -> list[str]:
+def input_lines(stage_input: Input, draft_input: DraftInput, is_whole: bool) -> list[str]:
+    """Return what the map side of an input does; `is_whole` if it is all that the stage does."""
     if draft_input.role == "ticks":
         columns = f" and its {', '.join(draft_input.columns)}" if draft_input.columns else ""
         return [f"the time of every record{columns}, to all buckets"]
@@ -153,10 +155,11 @@ def _key(key: tuple[str, ...]) -> str:
 
 def _operators(node: plans.Node) -> list[str]:
     """Return a line for an operator and, indented below it, those of its inputs."""
-    return [_operator(node), *(line for child in plans.children(node) for line in _indent(_operators(child)))]
+    return [operator_text(node), *(line for child in plans.children(node) for line in _indent(_operators(child)))]
 
 
-def _operator(node: plans.Node) -> str:
+def operator_text(node: plans.Node) -> str:
+    """Return a line about an operator, without its inputs."""
     match node:
         case plans.Windowed():
             ticks = f", by the times of input {node.window.ticks}" if isinstance(node.window, plans.Rows) else ""

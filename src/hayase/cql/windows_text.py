@@ -23,12 +23,14 @@ from hayase.core.times import END, duration
 from hayase.cql.syntax import Part, WindowText
 from hayase.lifetimes.plans import WindowKind
 
-__all__ = ["read_window"]
+__all__ = ["WINDOWS", "read_window"]
 
-_FORMS = (
-    "[Range 10 seconds], [Rows 5], [Partition By k Rows 5], [Now], [Unbounded], [Tumble 10 seconds], "
-    "[Hop 1 minute Every 10 seconds], [Cumulate 1 hour By 1 minute] or [Session 10 seconds]"
-)
+WINDOWS = (
+    "[Range 10 seconds]", "[Rows 5]", "[Partition By k Rows 5]", "[Now]", "[Unbounded]", "[Tumble 10 seconds]",
+    "[Hop 1 minute Every 10 seconds]", "[Cumulate 1 hour By 1 minute]", "[Session 10 seconds]",
+)  # fmt: skip
+"""An example of every kind of window."""
+_FORMS = f"{', '.join(WINDOWS[:-1])} or {WINDOWS[-1]}"
 _BOUNDED: dict[str, WindowKind] = {"tumble": "tumble", "hop": "hop", "cumulate": "cumulate", "session": "session"}
 _STEP = {"hop": "every", "cumulate": "by"}
 """The word before the step of a window with bounds."""

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from hayase.serving import models, pipeline_models
+from hayase.serving import models, pipeline_models, playground_models
 from hayase.serving.bodies import ARROW, JSON, NDJSON
 from hayase.serving.console_routes import ConsoleRoutes, is_open
 from hayase.serving.dead_routes import DeadRoutes
@@ -22,6 +22,7 @@ from hayase.serving.openapi import describe, problems
 from hayase.serving.operation_routes import FORBIDDEN, OperationRoutes
 from hayase.serving.parameters import refuse_unknown
 from hayase.serving.pipeline_routes import PipelineRoutes
+from hayase.serving.playground_routes import PlaygroundRoutes
 from hayase.serving.problems import PROBLEM_JSON, Problem, problem_of
 from hayase.serving.query_routes import QueryRoutes
 from hayase.serving.route_support import RequestWorkers
@@ -83,6 +84,7 @@ def create_app(
     route("/queries/{query}/changes", queries.changes, None, 404, 410, response_class=StreamingResponse,
           documented=_EVENT_STREAM)  # fmt: skip
     route("/queries/{query}/lifetimes", queries.lifetimes, pipeline_models.Lifetimes, 304, 404, 410)
+    _add_playground_routes(route, PlaygroundRoutes(service, desk))
     _add_operation_routes(route, operations)
     route("/dead", dead.dead, models.DeadLetters, 304)
     route("/dead/replay", dead.replay, models.SettledLetters, 403, 404, 408, 409, 413, 415, method="POST",
@@ -117,6 +119,20 @@ def _add_operation_routes(route: Callable[..., None], operations: OperationRoute
           method="DELETE", **code)  # fmt: skip
     route("/operations/{operation}/rollback", operations.rollback_operation, models.OperationMade, 403, 404, 408, 409, 413, 415,
           method="POST", openapi_extra=_body({JSON: {"schema": models.RollbackAsked.model_json_schema()}}), **code)  # fmt: skip
+
+
+def _add_playground_routes(route: Callable[..., None], playground: PlaygroundRoutes) -> None:
+    def post(path: str, work: Callable[..., Any], model: Any, asked: Any) -> None:
+        route(path, work, model, 403, 408, 409, 413, 415, method="POST",
+              openapi_extra=_body({JSON: {"schema": asked.model_json_schema()}}))  # fmt: skip
+
+    route("/playground/words", playground.words, playground_models.Words, 304)
+    post("/playground/check", playground.check, playground_models.Check, playground_models.QueryText)
+    post("/playground/explain", playground.explain, playground_models.Explanation, playground_models.QueryText)
+    post("/playground/run", playground.run, playground_models.Trial, playground_models.TrialAsked)
+    post("/playground/plan", playground.plan, playground_models.AdditionAnswer, playground_models.NamedQuery)
+    post("/queries", playground.add_query, playground_models.QueryMade, playground_models.AdditionAsked)
+    route("/queries/{query}", playground.remove_query, playground_models.QueryMade, 403, 404, 409, method="DELETE")
 
 
 def _add_console_routes(route: Callable[..., None], console: ConsoleRoutes) -> None:

@@ -47,7 +47,9 @@ class Limits:
     seconds: float = 30.0
     """For a body to arrive, and for an answer to be computed."""
     trial: float = 25.0
-    """For the trial of an operation that a client sends."""
+    """For the trial of an operation or a query that a client sends."""
+    trial_memory: int = 1 << 30
+    """For the trial of a query."""
     requests: int = 64
     """Concurrent requests; one whose body is not complete does not count."""
     bodies: int = 256

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -10,10 +11,11 @@ import orjson
 import pyarrow as pa
 
 from hayase.core.schemas import is_json
+from hayase.engine.results.lifespans import OPEN, Integers
 from hayase.streams.record_text import record_text
 from hayase.streams.typed_columns import python_values
 
-__all__ = ["json_text", "plain_rows"]
+__all__ = ["json_text", "lifetime_rows", "plain_rows"]
 
 
 def json_text(value: Any) -> bytes:
@@ -36,6 +38,23 @@ def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     names = table.column_names
     columns = [_values(column, is_json(field)) for field, column in zip(table.schema, table.columns)]
     return [dict(zip(names, row)) for row in zip(*columns)]
+
+
+def lifetime_rows(
+    rows: pa.Table, starts: Integers, ends: Integers, valid_from: Sequence[Any], valid_to: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """Return rows with their lifetimes for `json_text`: in microseconds (`starts` and `ends`), and in the query's own form."""
+    columns = zip(plain_rows(rows), valid_from, valid_to, starts.tolist(), ends.tolist(), strict=True)
+    return [
+        {
+            "row": row,
+            "valid_from": begin,
+            "valid_to": end,
+            "from_us": from_us,
+            "to_us": None if to_us == OPEN else to_us,
+        }
+        for row, begin, end, from_us, to_us in columns
+    ]
 
 
 def _values(column: pa.ChunkedArray, as_written: bool) -> list[Any]:

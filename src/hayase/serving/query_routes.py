@@ -15,9 +15,9 @@ from starlette.responses import Response, StreamingResponse
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.schemas import ddl
-from hayase.engine.results.lifespans import OPEN, own_columns
-from hayase.serving.json_rows import json_text, plain_rows
-from hayase.serving.lifetime_samples import Timeline
+from hayase.engine.results.lifespans import own_columns
+from hayase.engine.results.lifetime_samples import Timeline
+from hayase.serving.json_rows import json_text, lifetime_rows, plain_rows
 from hayase.serving.live_results import Changes, Cursor
 from hayase.serving.parameters import Limit, Name, instant_of, time_of
 from hayase.serving.problems import Problem, busy, problem_of
@@ -131,21 +131,14 @@ class QueryRoutes:
             raise Problem(422, "the range is empty: `from` must be before `to`, and before what is final")
         sample = results.sample(since, until, limit, bins)
         begin, stop = results.times(np.array([since, until]))
-        rows = zip(
-            plain_rows(sample.rows), results.times(sample.starts), results.times(sample.ends), sample.starts.tolist(),
-            sample.ends.tolist(),
-        )  # fmt: skip
+        times = results.times(sample.starts), results.times(sample.ends)
         return json_text({
             "query": name,
             "start": begin, "end": stop, "start_us": since, "end_us": until, "first_us": first, "final_us": final,
             "matching": sample.matching,
             "complete": sample.complete,
             "density": sample.density.tolist(),
-            "rows": [
-                {"row": row, "valid_from": valid_from, "valid_to": valid_to, "from_us": from_us,
-                 "to_us": None if to_us == OPEN else to_us}
-                for row, valid_from, valid_to, from_us, to_us in rows
-            ],
+            "rows": lifetime_rows(sample.rows, sample.starts, sample.ends, *times),
         })  # fmt: skip
 
     async def changes(

@@ -34,8 +34,8 @@ class Abandoned(Exception):
 class RequestWorkers:
     """Runs the work of requests in threads, so that the event loop never blocks.
 
-    Health checks have a thread of their own, and so have the figures of the pipeline and changes of operations, which run
-    trials: none of them waits for other requests, nor they for it.
+    Health checks have a thread of their own, and so have the figures of the pipeline, changes of operations, which run trials,
+    and trials of queries: none of them waits for other requests, nor they for it.
     """
 
     def __init__(self, limits: Limits):
@@ -46,6 +46,7 @@ class RequestWorkers:
         self._health = ThreadPoolExecutor(1, "health")
         self._changes = ThreadPoolExecutor(1, "changes")
         self._looks = ThreadPoolExecutor(1, "figures")
+        self._trials = ThreadPoolExecutor(1, "trials")
         self._room = asyncio.Condition()
         self._at_work = 0
 
@@ -55,7 +56,7 @@ class RequestWorkers:
 
     def close(self) -> None:
         """Wait for the threads to end, once no request is left."""
-        for pool in (self._pool, self._health, self._changes, self._looks):
+        for pool in (self._pool, self._health, self._changes, self._looks, self._trials):
             pool.shutdown()
 
     async def run(self, work: Callable[..., _T], *arguments: Any) -> _T:
@@ -94,30 +95,52 @@ class RequestWorkers:
         The work receives, before its arguments, a function to call now and then, which raises `Abandoned` when the time is over
         or the client has gone. The room is released only when the work has ended.
         """
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                await self._take_room(size)
+                return await self._watched(
+                    request, self._pool, lambda running: self._release_room_after(running, size), work, *arguments
+                )
+        except (TimeoutError, Abandoned):
+            raise self._too_long() from None
+
+    async def run_trial(self, request: Request, work: Callable[..., _T], *arguments: Any) -> _T:
+        """Run the trial of a query once no other one runs. The work receives, before its arguments, a function as in
+        `run_body`."""
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                return await self._watched(request, self._trials, lambda running: None, work, *arguments)
+        except (TimeoutError, Abandoned):
+            raise self._too_long() from None
+
+    async def _watched(
+        self,
+        request: Request,
+        pool: ThreadPoolExecutor,
+        begun: Callable[[Future[Any]], None],
+        work: Callable[..., _T],
+        *arguments: Any,
+    ) -> _T:
+        """Run work, which is abandoned when the client disconnects or the caller is cancelled; `begun` gets its future."""
         gone = threading.Event()
 
         def check() -> None:
             if gone.is_set():
                 raise Abandoned
 
+        running = pool.submit(work, check, *arguments)
+        begun(running)
+        done, left = asyncio.wrap_future(running), asyncio.ensure_future(_disconnected(request))
         try:
-            async with asyncio.timeout(self.limits.seconds):
-                await self._take_room(size)
-                running = self._pool.submit(work, check, *arguments)
-                self._release_room_after(running, size)
-                done, left = asyncio.wrap_future(running), asyncio.ensure_future(_disconnected(request))
-                try:
-                    both: set[asyncio.Future[Any]] = {done, left}
-                    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                    if not done.done():
-                        raise Abandoned
-                    return await done
-                finally:
-                    gone.set()
-                    left.cancel()
-                    done.cancel()
-        except (TimeoutError, Abandoned):
-            raise self._too_long() from None
+            both: set[asyncio.Future[Any]] = {done, left}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                raise Abandoned
+            return await done
+        finally:
+            gone.set()
+            left.cancel()
+            done.cancel()
 
     async def _take_room(self, size: int) -> None:
         async with self._room:

@@ -6,7 +6,8 @@ versions.
 
 Commands also change operations, one at a time, without touching the pipeline's file. A definition records both
 (`Change`): what the file declared when the command ran, and what the operation is now. If the file later declares
-something else, that edit is newer and wins.
+something else, that edit is newer and wins. Queries can be added by command too (`query_changes`); a definition names them in
+`added`, and an added query stays until the file declares something of its name.
 """
 
 from __future__ import annotations
@@ -118,6 +119,8 @@ class Definition:
     lane: str | None = None
     beside: tuple[StageRecord, ...] = ()
     changes: tuple[Change, ...] = ()
+    added: tuple[str, ...] = ()
+    """The queries that a command added; the pipeline's file does not declare them."""
 
     def record(self, stage: str) -> StageRecord:
         for record in self.records:
@@ -163,6 +166,7 @@ def load(home: Home, version: int) -> Definition:
             buckets=data["buckets"],
             home=home,
             changes=tuple(Change.from_json(change) for change in data.get("changes", ())),
+            added=tuple(data.get("added", ())),
         )
     except FileNotFoundError as error:
         raise DamagedState(f"the {_KIND} {path} is missing", _REMEDY) from error
@@ -213,6 +217,7 @@ def _as_json(definition: Definition) -> dict[str, Any]:
         "records": [asdict(record) for record in definition.records],
         "buckets": definition.buckets,
         "changes": [asdict(change) for change in definition.changes],
+        "added": definition.added,
     }
 
 

@@ -27,7 +27,7 @@ from hayase.engine.definition.definitions import (
     planned,
     stages_of,
 )
-from hayase.engine.definition.proposals import only_writer, prepare
+from hayase.engine.definition.proposals import Prepared, only_writer, prepare
 from hayase.engine.definition.stage_comparison import compare, with_readers
 from hayase.engine.home import Home
 from hayase.streams.schema_evolution import reconcile, stored_declaration
@@ -100,8 +100,8 @@ def _previewed(home: Home, declaration: PipelineDeclaration) -> Preview:
     try:
         with only_writer(home) if os.access(home.path, os.W_OK) else contextlib.nullcontext():
             current = latest(home)
-            wanted, changes = prepare(home, current, declaration)
-            previews.append(_differences(home, current, wanted, planned(wanted, home), changes, {}))
+            wanted = prepare(home, current, declaration)
+            previews.append(_differences(home, current, wanted, planned(wanted.declaration, home), {}))
             raise _Enough
     except _Enough:
         return previews[0]
@@ -110,22 +110,23 @@ def _previewed(home: Home, declaration: PipelineDeclaration) -> Preview:
 def done(before: Definition | None, made: Definition) -> Preview:
     """Return what became of the pipeline through the version `made`; `before` is the definition it replaced."""
     anew: dict[str, Start] = {record.name: record.start for record in made.records if record.generation == made.version}
-    return _differences(made.home, before, made.declaration, stages_of(made), made.changes, anew)
+    wanted = Prepared(made.declaration, made.changes, made.added)
+    return _differences(made.home, before, wanted, stages_of(made), anew)
 
 
 def _differences(
     home: Home,
     current: Definition | None,
-    declaration: PipelineDeclaration,
+    wanted: Prepared,
     stages: Mapping[str, Stage],
-    changes: Sequence[Change],
     anew: Mapping[str, Start],
 ) -> Preview:
     differences = [
-        *_streams(home, current, declaration),
-        *_tables(current, declaration, stages),
-        *_stages(current, declaration, stages, anew),
-        *_operations(current, changes),
+        *_streams(home, current, wanted.declaration),
+        *_tables(current, wanted.declaration, stages),
+        *_stages(current, wanted.declaration, stages, anew),
+        *_operations(current, wanted.changes),
+        *_added_queries(current, wanted.added),
     ]
     return Preview(current.version if current else 0, tuple(differences))
 
@@ -214,3 +215,13 @@ def _operations(current: Definition | None, changes: Sequence[Change]) -> Iterat
     for change in current.changes if current else ():
         if change.name not in names:
             yield Difference("change by command", change.name, "removed", "the file says something else of it now")
+
+
+def _added_queries(current: Definition | None, added: Sequence[str]) -> Iterator[Difference]:
+    """Yield the queries added by command that stay, and those that the file now declares."""
+    for name in added:
+        note = f"a query added by command, which stays until the file declares it; `DELETE /queries/{name}` removes it"
+        yield Difference("change by command", name, "kept", note)
+    for name in current.added if current else ():
+        if name not in added:
+            yield Difference("change by command", name, "removed", "the file declares it now")

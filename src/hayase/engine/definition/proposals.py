@@ -6,12 +6,12 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hayase.core.declarations import PipelineDeclaration, TableDeclaration
-from hayase.core.errors import DamagedState, DeclarationError, StageChanged
+from hayase.core.errors import DamagedState, DeclarationError, Mistake, StageChanged
 from hayase.engine.definition.definitions import (
     Change,
     Definition,
@@ -29,7 +29,7 @@ from hayase.streams.durable import make_directory, open_file
 from hayase.streams.home_format import begin_home
 from hayase.streams.schema_evolution import stored_declaration
 
-__all__ = ["amend", "only_writer", "prepare", "propose"]
+__all__ = ["Prepared", "amend", "only_writer", "prepare", "propose"]
 
 
 def propose(
@@ -41,7 +41,8 @@ def propose(
     """Write a declaration as the newest version, unless it is that already, and create or reconcile its streams.
 
     The code of operations and functions is shipped to the home. Changes by command stay in force unless the declaration has since
-    changed the same operation. `resets` gives stages a new generation; stages that read their output begin anew too.
+    changed the same operation, and queries added by command unless it declares something of that name. `resets` gives stages a
+    new generation; stages that read their output begin anew too.
     `everything` resets all stages, and then tolerates a damaged previous definition.
     """
     with only_writer(home):
@@ -52,35 +53,90 @@ def propose(
                 raise
             current = latest_readable(home)
         operations = {operation.name for operation in declaration.operations} if everything else ()
-        declaration, changes = prepare(home, current, declaration, frozenset([*(resets or ()), *operations]))
+        wanted = prepare(home, current, declaration, frozenset([*(resets or ()), *operations]))
         if everything is not None:
-            resets = {stage.query: everything for stage in planned(declaration, home).values()}
-        return _write_next(home, current, declaration, changes, resets)
+            resets = {stage.query: everything for stage in planned(wanted.declaration, home).values()}
+        return _write_next(home, current, wanted, resets)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A declaration as it will run in a home, the changes of operations by command that stay in force in it, and the names of
+    the queries in it that were added by command."""
+
+    declaration: PipelineDeclaration
+    changes: tuple[Change, ...] = ()
+    added: tuple[str, ...] = ()
 
 
 def prepare(
     home: Home, current: Definition | None, declaration: PipelineDeclaration, anew: AbstractSet[str] = frozenset()
-) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
-    """Return the declaration with its functions and operations as they will run in the home, and the changes by command
-    that stay in force."""
+) -> Prepared:
+    """Return the declaration with its functions and operations as they will run in the home, and with what commands have
+    changed and added."""
+    declaration, added = _with_added_queries(current, declaration)
     if any(function.sql is None for function in declaration.functions):
         from hayase.operations.shipped_code import ship_function
 
         shipped = tuple(ship_function(function, home.code("")) for function in declaration.functions)
         declaration = replace(declaration, functions=shipped)
     if not declaration.operations and (current is None or not current.changes):
-        return declaration, ()
-    from hayase.engine.definition import operation_changes  # imported only by pipelines with operations
+        wanted = Prepared(declaration, (), added)
+    else:
+        from hayase.engine.definition import operation_changes  # imported only by pipelines with operations
 
-    return operation_changes.prepare_operations(home, current, declaration, anew)
+        wanted = Prepared(*operation_changes.prepare_operations(home, current, declaration, anew), added)
+    if added:
+        _check_added_queries(home, wanted)
+    return wanted
+
+
+def _with_added_queries(
+    current: Definition | None, declaration: PipelineDeclaration
+) -> tuple[PipelineDeclaration, tuple[str, ...]]:
+    """Return the declaration with the queries that commands have added, except those whose names it uses itself, and the
+    names of these queries."""
+    if current is None or not current.added:
+        return declaration, ()
+    if declaration == current.declaration:  # it was read from the home
+        return declaration, current.added
+    sections = (declaration.streams, declaration.queries, declaration.tables, declaration.jobs, declaration.operations)
+    taken = {declared.name.lower() for section in sections for declared in section}
+    kept = tuple(
+        query
+        for query in current.declaration.queries
+        if query.name in current.added and query.name.lower() not in taken
+    )
+    return replace(declaration, queries=(*declaration.queries, *kept)), tuple(query.name for query in kept)
+
+
+def _check_added_queries(home: Home, wanted: Prepared) -> None:
+    """Raise DeclarationError if a query that was added by command does not fit a declaration that does not mention it."""
+    from hayase.engine.definition.stage_graph import plan  # slow to import
+
+    unfit = [
+        (name, mistake)
+        for kind, name, mistake in plan(wanted.declaration, home.path).mistakes
+        if kind == "query" and name in wanted.added
+    ]
+    if unfit:
+        raise DeclarationError(
+            Mistake(
+                f'query "{name}", which was added by command, does not fit this declaration: {mistake.message}',
+                f'declare "{name}" as it should be; then that holds',
+            )
+            for name, mistake in unfit
+        )
 
 
 def amend(
     home: Home,
     edit: Callable[[Definition], tuple[PipelineDeclaration, tuple[Change, ...]]],
     resets: Mapping[str, Start] | None = None,
+    adds: Sequence[str] = (),
 ) -> Definition:
-    """Write the result of `edit`, applied to the newest definition, as the next version, under the writers' lock."""
+    """Write the result of `edit`, applied to the newest definition, as the next version, under the writers' lock. `adds` names
+    queries in it that the pipeline's file does not declare."""
     with only_writer(home):
         current = latest(home)
         if current is None:
@@ -88,7 +144,9 @@ def amend(
                 f"no pipeline was declared in the home {home.path} yet", "declare one with `hayase apply FILE`"
             )
         declaration, changes = edit(current)
-        return _write_next(home, current, declaration, changes, resets)
+        names = {query.name for query in declaration.queries}
+        added = tuple(name for name in (*current.added, *adds) if name in names)
+        return _write_next(home, current, Prepared(declaration, changes, added), resets)
 
 
 @contextlib.contextmanager
@@ -122,11 +180,11 @@ def shipped_code(home: Home) -> set[str]:
 def _write_next(
     home: Home,
     current: Definition | None,
-    declaration: PipelineDeclaration,
-    changes: tuple[Change, ...],
+    wanted: Prepared,
     resets: Mapping[str, Start] | None,
 ) -> Definition:
     """Write and return the definition that follows the current one; return the current one if nothing differs."""
+    declaration = wanted.declaration
     buckets = _bucket_count(current, declaration)
     stages = planned(declaration, home)
     anew = with_readers(dict(resets or {}), stages)
@@ -142,9 +200,13 @@ def _write_next(
             _check_free(home, record.output.name)
         elif before[record.name] != record.output:
             StreamLog.ensure(home.path, record.output)
-    if current and (current.declaration, current.records, current.changes) == (declaration, records, changes):
+    if (
+        current
+        and current.records == records
+        and wanted == Prepared(current.declaration, current.changes, current.added)
+    ):
         return current
-    definition = Definition(version, declaration, records, buckets, home, changes=changes)
+    definition = Definition(version, declaration, records, buckets, home, changes=wanted.changes, added=wanted.added)
     save(definition)
     return definition
 
