@@ -54,6 +54,21 @@ export function openEditor(options: EditorOptions): Editor {
   };
 }
 
+/** What is typed over a selection is inserted here: Chromium would put style attributes into the text for a moment, which the
+ * Content-Security-Policy refuses and reports. */
+const typedOver = EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    const { main } = view.state.selection;
+    const typed = event.data;
+    if (event.inputType !== "insertText" || typed === null || main.empty || view.composing) return false;
+    const insert = () => view.state.update(view.state.replaceSelection(typed), { userEvent: "input.type", scrollIntoView: true });
+    const handled = view.state.facet(EditorView.inputHandler).some((handle) => handle(view, main.from, main.to, typed, insert));
+    if (!handled) view.dispatch(insert());
+    event.preventDefault();
+    return true;
+  },
+});
+
 const mono = 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", monospace';
 
 /** Both themes at once: the colours are the variables of the page, which a shadow root inherits. */
@@ -61,9 +76,9 @@ const look = EditorView.theme({
   "&": { color: "var(--text)", backgroundColor: "var(--panel)", border: "1px solid var(--line)", borderRadius: "6px", fontSize: "13px" },
   "&.cm-focused": { outline: "2px solid var(--cursor)", outlineOffset: "1px" },
   ".cm-scroller": { fontFamily: mono, lineHeight: "1.5" },
-  ".cm-content": { caretColor: "var(--text)", padding: "8px 0" },
+  ".cm-content": { caretColor: "var(--text)", padding: "8px 0", minHeight: "var(--editor-height, 7rem)" },
   ".cm-cursor, .cm-dropCursor": { borderLeftColor: "var(--text)" },
-  ".cm-gutters": { backgroundColor: "var(--panel)", color: "var(--quiet)", borderRight: "1px solid var(--line)" },
+  ".cm-gutters": { minHeight: "var(--editor-height, 7rem)", backgroundColor: "var(--panel)", color: "var(--quiet)", borderRight: "1px solid var(--line)" },
   ".cm-activeLine": { backgroundColor: "transparent" },
   "&.cm-focused .cm-activeLine": { backgroundColor: "color-mix(in srgb, var(--stripe) 60%, transparent)" },
   "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": { background: "var(--area)" },
@@ -106,6 +121,7 @@ const common: Extension = [
   autocompletion({ icons: false }),
   highlightActiveLine(),
   EditorView.lineWrapping,
+  typedOver,
   syntaxHighlighting(colours),
   keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...historyKeymap, ...completionKeymap, ...lintKeymap]),
   look,

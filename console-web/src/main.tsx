@@ -8,6 +8,7 @@ import { clockText, duration, whole } from "./format";
 import icon from "./icon.svg";
 import { connection, follow, pipeline } from "./live";
 import { DeadPage } from "./pages/dead";
+import { lazyPage } from "./lazy_page";
 import { PipelinePage } from "./pages/pipeline";
 import { QueriesPage } from "./pages/queries";
 import { StreamsPage } from "./pages/streams";
@@ -16,13 +17,21 @@ import { Trouble } from "./parts";
 import { type Page, PAGES, go, hashOf, route } from "./route";
 import { theme, toggleTheme } from "./theme";
 
-const TITLES: Record<Page, string> = { pipeline: "Pipeline", queries: "Queries", streams: "Streams", dead: "Dead letters", tables: "Tables" };
+const TITLES: Record<Page, string> = {
+  pipeline: "Pipeline",
+  queries: "Queries",
+  streams: "Streams",
+  dead: "Dead letters",
+  tables: "Tables",
+  playground: "Playground",
+};
 const VIEWS: Record<Page, () => preact.JSX.Element> = {
   pipeline: PipelinePage,
   queries: QueriesPage,
   streams: StreamsPage,
   dead: DeadPage,
   tables: TablesPage,
+  playground: lazyPage(() => import("./pages/playground").then((page) => page.PlaygroundPage)),
 };
 const tokenRequired = signal(false);
 const help = signal(false);
@@ -139,11 +148,12 @@ function Help() {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
   const keys: [string, string][] = [
-    ["1 … 5", "the pages"],
+    [`1 … ${PAGES.length}`, "the pages"],
     ["/", "to the filter or the key of a page"],
     ["t", "light or dark"],
     ["← →", "on the timeline: move the time cursor; with Shift in large steps"],
     ["+ −", "on the timeline: zoom; Home shows all, End follows the present"],
+    ["Ctrl ⏎", "in the editor of a query: run it"],
     ["Esc", "close the details"],
     ["?", "this list"],
   ];

@@ -6,40 +6,14 @@ Every page is checked by axe, in both themes. With HAYASE_SCREENSHOTS=docs/figur
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, expect
+from console_checks import check, open_page, panel
+from playwright.sync_api import Browser, Page, expect
 from running_shop import RunningShop
-
-PICTURES = os.environ.get("HAYASE_SCREENSHOTS")
-
-
-def check(page: Page, picture: str, tmp_path: Path) -> None:
-    """Let axe look at a page in both themes, and take a picture of each; the guide has those of the light one."""
-    for theme in ("light", "dark"):
-        if page.locator("html").get_attribute("data-theme") != theme:
-            page.get_by_role("button", name=f"Use the {theme} theme").click()
-        expect(page.locator("html")).to_have_attribute("data-theme", theme)
-        found = Axe().run(page).response["violations"]
-        assert [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in found] == []
-        page.mouse.move(0, 0)
-        directory = Path(PICTURES) if PICTURES and theme == "light" else tmp_path
-        page.screenshot(path=directory / f"console-{picture}-{theme}.png")
-    page.get_by_role("button", name="Use the light theme").click()
-
-
-def open_page(page: Page, running: RunningShop, hash_: str = "") -> None:
-    page.goto(f"{running.url}/{hash_}")
-    expect(page.locator(".state")).to_have_text("running", timeout=120_000)
-
-
-def panel(page: Page, title: str | re.Pattern[str]) -> Locator:
-    return page.locator(".panel", has=page.get_by_role("heading", name=title))
 
 
 def test_a_query_with_its_timeline_and_the_time_cursor(page: Page, running: RunningShop, tmp_path: Path) -> None:
@@ -153,7 +127,14 @@ def test_a_row_of_a_table_as_of_any_time(page: Page, running: RunningShop, tmp_p
 
 def test_keys_lead_through_the_pages(page: Page, running: RunningShop) -> None:
     open_page(page, running)
-    for key, title in (("2", "Queries"), ("3", "Streams"), ("4", "Dead letters"), ("5", "Tables"), ("1", "Pipeline")):
+    for key, title in (
+        ("2", "Queries"),
+        ("3", "Streams"),
+        ("4", "Dead letters"),
+        ("5", "Tables"),
+        ("6", "Playground"),
+        ("1", "Pipeline"),
+    ):
         page.keyboard.press(key)
         expect(page.get_by_role("heading", level=1)).to_have_text(title)
     page.keyboard.press("?")

@@ -94,7 +94,7 @@ function GraphView({ now, picked }: { now: Pipeline; picked: PipelineNode | null
   );
 }
 
-function Scaled({ drawing, fit, children }: { drawing: Drawing; fit: boolean; children: preact.ComponentChildren }) {
+export function Scaled({ drawing, fit, children }: { drawing: Drawing; fit: boolean; children: preact.ComponentChildren }) {
   const width = useSignal(0);
   const scale = useComputed(() => width.value);
   const watch = (element: HTMLDivElement | null) => {

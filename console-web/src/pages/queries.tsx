@@ -74,7 +74,7 @@ function QueryView({ query }: { query: QueryName }) {
   );
 }
 
-interface Held<T> {
+export interface Held<T> {
   value: T;
 }
 
@@ -147,7 +147,7 @@ function LifetimesPanel(props: { query: QueryName; data: Lifetimes | null; troub
   );
 }
 
-function CursorBar({ cursor, bounds }: { cursor: Held<number | null>; bounds: Range }) {
+export function CursorBar({ cursor, bounds }: { cursor: Held<number | null>; bounds: Range }) {
   const wrong = useSignal(false);
   const enter = (text: string) => {
     const at = microseconds(text);
@@ -202,7 +202,10 @@ function QueryText({ query }: { query: QueryName }) {
       <Code text={dedented(query.text)} label={`Text of ${query.name}`} />
       <button onClick={() => void explain()} aria-expanded={shown.value}>
         {shown.value ? "Hide the plan" : "Explain"}
-      </button>
+      </button>{" "}
+      <a class="button" href={hashOf("playground", query.name)}>
+        Open in the playground
+      </a>
       {shown.value && explained.value !== null && <Code text={explained.value.trimEnd()} label="Explanation" />}
     </>
   );

@@ -30,12 +30,22 @@ from hayase.streams import StreamLog, durable
 from hayase.streams.dead_letters import DEAD
 from hayase.streams.home_format import begin_home
 
-__all__ = ["SHOWN_REASONS", "TrialResult", "run_trial"]
+__all__ = ["SHOWN_REASONS", "Refusal", "TrialResult", "run_trial"]
 
 SHOWN_REASONS = 5
-"""How many reasons of refused records a result has."""
+"""How many kinds of reasons a result has."""
 _LOOKED_AT = 1_000
 """How many refused records are looked at for their reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Records that a stage has refused for reasons of one kind, and the first of these reasons."""
+
+    stage: str
+    kind: str
+    reason: str
+    records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,7 @@ class TrialResult:
     end: int | None
     read: dict[str, int]
     refused: int
-    reasons: dict[str, int]
+    reasons: tuple[Refusal, ...]
 
 
 def run_trial(home: Home, part: PipelineDeclaration, query: str, *, records: int, limit: int, bins: int) -> TrialResult:
@@ -109,21 +119,25 @@ def _copy_newest(home: Home, trial: Home, stream: StreamDeclaration, records: in
     return copied
 
 
-def _refusals(trial: Home) -> tuple[int, dict[str, int]]:
-    """Return how many records the trial has refused, and the most frequent reasons."""
+def _refusals(trial: Home) -> tuple[int, tuple[Refusal, ...]]:
+    """Return how many records the trial has refused, and the most frequent kinds of reasons."""
     log = StreamLog(trial.path, DEAD)
     if not log.path.exists():
-        return 0, {}
+        return 0, ()
     index = log.index()
-    counts: Counter[str] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], str] = {}
     for piece in log.read(index.start, min(index.next, index.start + _LOOKED_AT)):
-        reasons = (str(reason).split("\n", 1)[0] for reason in piece.rows.column("reason").to_pylist())
-        counts.update(f"{stage}: {reason}" for stage, reason in zip(piece.rows.column("stage").to_pylist(), reasons))
-    return index.next - index.start, dict(counts.most_common(SHOWN_REASONS))
+        columns = (piece.rows.column(name).to_pylist() for name in ("stage", "kind", "reason"))
+        for stage, kind, reason in zip(*columns):
+            counts[stage, kind] += 1
+            first.setdefault((stage, kind), reason.split("\n", 1)[0])
+    refusals = (Refusal(*of, first[of], count) for of, count in counts.most_common(SHOWN_REASONS))
+    return index.next - index.start, tuple(refusals)
 
 
 def _sampled(
-    log: StreamLog, limit: int, bins: int, read: dict[str, int], refused: int, reasons: dict[str, int]
+    log: StreamLog, limit: int, bins: int, read: dict[str, int], refused: int, reasons: tuple[Refusal, ...]
 ) -> TrialResult:
     timeline, is_stream = Timeline(log), not log.declaration.lifetimes
     bounds = timeline.bounds() if log.path.exists() else None

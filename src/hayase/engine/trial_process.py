@@ -21,6 +21,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import HayaseError
 from hayase.core.machine_code import do_without_numba
 from hayase.engine.home import Home
-from hayase.engine.query_trials import TrialResult, run_trial
+from hayase.engine.query_trials import Refusal, TrialResult, run_trial
 
 __all__ = ["TrialFailed", "main", "run_trial_process"]
 
@@ -137,6 +138,7 @@ def _result(answer: bytes, code: int) -> TrialResult:
         raise RuntimeError(f"the trial of a query failed:\n{head['fault']}")
     table = pa.ipc.open_stream(answer[8 + size :]).read_all()
     arrays: dict[str, Any] = {name: np.array(head.pop(name), np.int64) for name in ("starts", "ends", "density")}
+    head["reasons"] = tuple(Refusal(**refusal) for refusal in head["reasons"])
     valid_from, valid_to = (table.column(name).combine_chunks() for name in _TIMES)
     return TrialResult(rows=table.drop_columns(_TIMES), valid_from=valid_from, valid_to=valid_to, **arrays, **head)
 
@@ -197,7 +199,8 @@ def _run(asked: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     head = {
         "starts": result.starts[:count].tolist(), "ends": result.ends[:count].tolist(), "is_stream": result.is_stream,
         "matching": result.matching, "density": result.density.tolist(),
-        "first": result.first, "end": result.end, "read": result.read, "refused": result.refused, "reasons": result.reasons,
+        "first": result.first, "end": result.end, "read": result.read, "refused": result.refused,
+        "reasons": [asdict(refusal) for refusal in result.reasons],
     }  # fmt: skip
     return head, rows
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hayase.core.reasons import ReasonKind
 from hayase.serving.pipeline_models import Lifetime
 
 __all__ = [
@@ -153,9 +154,11 @@ class Explanation(_Model):
 
 
 class Refused(_Model):
-    """Records that were refused for the same reason."""
+    """Records that a stage refused for reasons of one kind."""
 
-    reason: str
+    stage: str
+    kind: ReasonKind
+    reason: str = Field(description="The first of the reasons.")
     records: int = Field(description="Among the first thousand that were refused.")
 
 
@@ -176,7 +179,7 @@ class Trial(_Model):
     cut: bool = Field(description="Whether these are fewer rows than there are.")
     read: dict[str, int] = Field(description="How many records of each stream were read.")
     refused: int = Field(description="Records that could not be processed.")
-    reasons: list[Refused] = Field(description="The most frequent reasons.")
+    reasons: list[Refused] = Field(description="The most frequent kinds of reasons.")
 
 
 class AddedStage(_Model):

@@ -7,6 +7,7 @@ time; nothing is written to the home. An added query is a new version of the def
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -140,7 +141,7 @@ class PlaygroundRoutes:
             "cut": trial.rows.num_rows < trial.matching,
             "read": trial.read,
             "refused": trial.refused,
-            "reasons": [{"reason": reason, "records": count} for reason, count in trial.reasons.items()],
+            "reasons": [asdict(refusal) for refusal in trial.reasons],
         }
 
     async def plan(self, request: Request) -> Response:
