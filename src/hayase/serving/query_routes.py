@@ -17,8 +17,9 @@ from hayase.core.declarations import StreamDeclaration
 from hayase.core.schemas import ddl
 from hayase.engine.results.lifespans import own_columns
 from hayase.engine.results.lifetime_samples import Timeline
+from hayase.serving.change_feeds import UNCHANGED, ChangeFeeds, Listener
 from hayase.serving.json_rows import json_text, lifetime_rows, plain_rows
-from hayase.serving.live_results import Changes, Cursor
+from hayase.serving.live_results import Cursor
 from hayase.serving.parameters import Limit, Name, instant_of, time_of
 from hayase.serving.problems import Problem, busy, problem_of
 from hayase.serving.route_support import RequestWorkers, answer
@@ -28,10 +29,6 @@ __all__ = ["QueryRoutes"]
 
 _HOUR = 3_600_000_000
 """The range of a timeline, in microseconds, if none is asked for."""
-_UNCHANGED = 1.0
-"""Seconds after which results are looked at although nothing was committed."""
-_EVENTS = 500
-"""Changes that are read and sent at once."""
 
 
 class QueryRoutes:
@@ -39,6 +36,7 @@ class QueryRoutes:
 
     def __init__(self, service: Service, desk: RequestWorkers):
         self.service, self.desk = service, desk
+        self.feeds = ChangeFeeds(desk.run)
 
     async def queries(self, request: Request) -> Response:
         """All queries, with their texts and the columns of their rows."""
@@ -169,24 +167,27 @@ class QueryRoutes:
         An event `change` is a row that appears (`+`) or disappears (`-`). Changes are sent in the order of event time, once they
         are final; at one time, rows disappear before others appear. The records of a query that gives a stream are sent in the
         order of its log. The id of an event is a cursor: a client that reconnects with it, as browsers do, receives every change
-        once. An event `gone` ends the stream when the cursor is no longer valid.
+        once. An event `gone` ends the stream when the cursor is no longer valid. Changes are read once for all who listen at the
+        end.
         """
         now = self.service.committed_status()
         if self.desk.figures.listening >= self.desk.limits.listeners:
             raise busy(f"{self.desk.limits.listeners} listen already, which is the limit; try again later")
-        changes = await self.desk.run(self._changes, query, last_event_id or since, now)
+        listener = await self.desk.run(self._listener, query, last_event_id or since, now)
         return StreamingResponse(
-            self._events(changes, wait), media_type="text/event-stream",
+            self._events(listener, wait), media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Hayase-State": now.state},
         )  # fmt: skip
 
-    def _changes(self, name: str, since: str | None, now: CommittedStatus) -> Changes:
+    def _listener(self, name: str, since: str | None, now: CommittedStatus) -> Listener:
         results = self.service.query(name, now)
         if since == "start":
-            return results.changes_from_start()
-        return results.changes_from(None if since in (None, "now") else Cursor.from_text(since))
+            changes = results.changes_from_start()
+        else:
+            changes = results.changes_from(None if since in (None, "now") else Cursor.from_text(since))
+        return Listener(results, changes.cursor, changes)
 
-    async def _events(self, changes: Changes, wait: float | None) -> AsyncIterator[bytes]:
+    async def _events(self, listener: Listener, wait: float | None) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         began = spoken = loop.time()
         self.desk.figures.listening += 1
@@ -197,10 +198,10 @@ class QueryRoutes:
             seen, seen_at = None, began
             while not self.desk.stopping.is_set():
                 now, text = self.service.status.now, b""
-                if now is not seen or loop.time() >= seen_at + _UNCHANGED:  # results change with a commit
+                if now is not seen or loop.time() >= seen_at + UNCHANGED:  # results change with a commit
                     seen, seen_at = now, loop.time()
                     try:
-                        text = await self.desk.run(_next_events, changes)
+                        text = await self.feeds.next(listener, now, loop.time())
                     except Exception as error:
                         yield b"event: gone\ndata: " + problem_of(error).body + b"\n\n"
                         return
@@ -216,6 +217,7 @@ class QueryRoutes:
                 await self._wait_for_poll()
         finally:
             self.desk.figures.listening -= 1
+            self.feeds.leave(listener)
 
     async def _wait_for_poll(self) -> None:
         try:
@@ -223,20 +225,6 @@ class QueryRoutes:
                 await self.desk.stopping.wait()
         except TimeoutError:
             pass
-
-
-def _next_events(changes: Changes) -> bytes:
-    cursors, rows = changes.read(_EVENTS)
-    if not cursors:
-        return b""
-    times = changes.times(rows)
-    signs = rows.column("__appears").to_pylist()
-    plain = plain_rows(rows.select(rows.column_names[3:]))
-    return b"".join(
-        b"id: %s\nevent: change\ndata: %s\n\n"
-        % (str(cursor).encode(), json_text({"time": time, "change": "+" if sign else "-", "row": row}))
-        for cursor, time, sign, row in zip(cursors, times, signs, plain)
-    )
 
 
 def _row_schema(output: StreamDeclaration) -> str:
