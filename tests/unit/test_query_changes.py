@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hayase.cli.pipeline_location import kind_of
 from hayase.core.errors import DeclarationError, UnknownName
 from hayase.engine.definition import definitions
 from hayase.engine.definition.diff import preview
@@ -55,6 +56,15 @@ def test_an_added_query_stays_when_the_file_is_applied_again(pipeline: Pipeline)
     assert current(pipeline).added == ("large",)
     pipeline.run_until_idle(spark=False)
     assert [row["amount"] for row in pipeline.results("large").rows()] == [3.0, 4.0]
+
+
+def test_commands_know_an_added_query(pipeline: Pipeline) -> None:
+    add_query(pipeline.home, "large", "select user, amount from orders where amount > 2")
+    pipeline.run_until_idle(spark=False)
+    assert kind_of(pipeline, "large") == "results"
+    assert kind_of(pipeline, "orders") == "stream"
+    remove_query(pipeline.home, "large")
+    assert kind_of(pipeline, "large") == "not declared any more"
 
 
 def test_the_file_wins_once_it_declares_the_name(pipeline: Pipeline) -> None:

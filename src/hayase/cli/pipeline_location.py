@@ -91,13 +91,26 @@ def kind_of(pipeline: Pipeline, name: str) -> str:
     if name == DEAD.name:
         return "dead letters"
     declaration = pipeline.declaration
-    if any(
+    if name in _added(pipeline) or any(
         entry.name == name
         for section in (declaration.queries, declaration.jobs, declaration.operations)
         for entry in section
     ):
         return "results"
     return "stream" if any(stream.name == name for stream in declaration.streams) else "not declared any more"
+
+
+def _added(pipeline: Pipeline) -> set[str]:
+    """Return the queries and operations that commands have added; none if the newest definition cannot be read."""
+    from hayase.engine.definition.definitions import latest
+
+    try:
+        newest = latest(pipeline.home)
+    except HayaseError:  # a command that needs the definition reports it
+        return set()
+    if newest is None:
+        return set()
+    return {*newest.added, *(change.name for change in newest.changes if change.now is not None)}
 
 
 def index_of(log: StreamLog) -> Index:

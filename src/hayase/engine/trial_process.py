@@ -95,10 +95,9 @@ def run_trial_process(
         try:
             answer = _answer(process, orjson.dumps(asked), seconds, memory, check)
         finally:
-            with contextlib.suppress(ProcessLookupError):  # what it has started is killed too
-                os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
-            process.communicate()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # with what it has started
+                process.communicate()
     return _result(answer, process.returncode)
 
 
