@@ -78,7 +78,7 @@ const look = EditorView.theme({
   ".cm-scroller": { fontFamily: mono, lineHeight: "1.5" },
   ".cm-content": { caretColor: "var(--text)", padding: "8px 0", minHeight: "var(--editor-height, 7rem)" },
   ".cm-cursor, .cm-dropCursor": { borderLeftColor: "var(--text)" },
-  ".cm-gutters": { minHeight: "var(--editor-height, 7rem)", backgroundColor: "var(--panel)", color: "var(--quiet)", borderRight: "1px solid var(--line)" },
+  ".cm-gutters": { backgroundColor: "transparent", color: "var(--quiet)", borderRight: "none" },
   ".cm-activeLine": { backgroundColor: "transparent" },
   "&.cm-focused .cm-activeLine": { backgroundColor: "color-mix(in srgb, var(--stripe) 60%, transparent)" },
   "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": { background: "var(--area)" },

@@ -75,5 +75,6 @@ export function axisLabel(us: number, step: number): string {
   if (step >= 86_400e6) return text.slice(0, 10);
   if (step >= 60e6) return us % 86_400e6 === 0 ? text.slice(5, 10) : text.slice(11, 16);
   if (step >= 1e6) return text.slice(11, 19);
-  return text.slice(14).replace("Z", "").padEnd(step >= 1e3 ? 9 : 12, "0");
+  const [whole = "", part = ""] = text.slice(14).replace("Z", "").split(".");
+  return `${whole}.${part.padEnd(step >= 1e3 ? 3 : 6, "0")}`;
 }

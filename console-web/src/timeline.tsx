@@ -35,6 +35,7 @@ export function TimelineView(props: TimelineProps) {
   const drag = useRef<{ kind: "cursor" | "pan"; x: number; range: Range } | null>(null);
   const left = props.by === null ? 0 : LABELS;
   const plot = size.value.width - left;
+  void theme.value; // painted again when it changes
 
   useEffect(() => {
     const observer = new ResizeObserver(() => {
@@ -165,7 +166,6 @@ function rowAt(x: number, y: number, height: number, left: number, plot: number,
 // ---------------------------------------------------------------------------------------------------- painting
 
 function paint(canvas: HTMLCanvasElement, width: number, height: number, props: TimelineProps, lanes: Lanes): void {
-  void theme.value; // painted again when it changes
   const ratio = devicePixelRatio || 1;
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);

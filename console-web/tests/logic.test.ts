@@ -40,6 +40,9 @@ describe("formats", () => {
     for (const text of ["soon", "2026-13-01 00:00", ""]) expect(microseconds(text)).toBeNull();
     expect(axisLabel(1_767_225_600_000_000, 60e6)).toBe("01-01");
     expect(axisLabel(1_767_225_661_000_000, 1e6)).toBe("00:01:01");
+    expect(axisLabel(1_767_225_661_500_000, 5e5)).toBe("01:01.500");
+    expect(axisLabel(1_767_225_662_000_000, 5e5)).toBe("01:02.000");
+    expect(axisLabel(1_767_225_662_000_010, 10)).toBe("01:02.000010");
   });
 });
 
