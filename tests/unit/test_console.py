@@ -145,7 +145,7 @@ def queue(number: int, **more: float) -> QueueStatus:
 class TestGovernors:
     MAIN = GovernorStatus("main", "informed", 4, 0, 130, 1, (
         QueueStatus("", "orders", 1_000.0, 4e-6, 0.004, 1.0, 0, 0.0, 129, 0),
-    ))  # fmt: skip
+    ), 0.97)  # fmt: skip
     OPERATIONS = GovernorStatus("operations", "als", 4, 0, 123_456, 61_728, (
         queue(1), queue(2, load=12.5, waiting=1_234_567, waited=95.0, share=0.5), queue(3, load=0.0, waiting=0, share=0.0),
     ))  # fmt: skip
@@ -162,7 +162,7 @@ class TestGovernors:
             "scores ← q1    0.20    25%       3  420 ms      40       2",
             "orders        0.004   100%       0       —     129       0",
             "scores ← q3       0     0%       0       —      40       2",
-            "main: informed, load 0.004 on 4 slots, 0.8% of 130 polls empty",
+            "main: informed with u 0.97, load 0.004 on 4 slots, 0.8% of 130 polls empty",
             "operations: als, load 12.7 on 4 slots, 50.0% of 123,456 polls empty",
             "",
         ]

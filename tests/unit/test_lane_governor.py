@@ -135,6 +135,36 @@ class Lane:
         return next(each for each in self.seen().queues if each.stream == name)
 
 
+class TestDial:
+    @pytest.mark.parametrize("policy", ["informed", "asc", "als"])
+    def test_a_lane_that_gets_another_u_keeps_its_measurements(self, policy: str) -> None:
+        stages = {"a": ["s"], "b": ["s"]}
+        lane = Lane(
+            defined(stages, governor=GovernorDeclaration(policy, (("u", 0.25),))), {"a": 0.5, "b": 0.02}, slots=2
+        )
+        for _ in range(20):
+            lane.logs["s"].end += 3
+            lane.step(1.0)
+        before = lane.seen()
+        lane.definition = defined(stages, governor=GovernorDeclaration(policy, (("u", 0.75),)), version=2)
+        lane.offset = replace(lane.offset, definition=2)
+        lane.look()
+        after = lane.seen()
+        assert (before.u, after.u) == (0.25, 0.75)
+        for one, other in zip(after.queues, before.queues, strict=True):
+            assert (one.service, one.rate) == (pytest.approx(other.service), pytest.approx(other.rate))
+        assert after.queues[0].polls >= before.queues[0].polls > 0
+
+    def test_another_policy_begins_to_measure_anew(self) -> None:
+        lane = Lane(defined({"a": ["s"]}, governor=GovernorDeclaration("als")))
+        lane.look()
+        assert lane.seen().u == 0
+        lane.definition = defined({"a": ["s"]}, governor=GovernorDeclaration("round-robin"), version=2)
+        lane.offset = replace(lane.offset, definition=2)
+        lane.look()
+        assert (lane.seen().policy, lane.seen().u) == ("round-robin", None)
+
+
 class TestQueues:
     def test_a_stage_and_a_stream_or_a_stream_for_all(self) -> None:
         stages = {"a": ["s", "t"], "b": ["s"]}

@@ -255,7 +255,14 @@ def _paths(made: Shop) -> list[str]:
     found = made.get("/openapi.json").json()["paths"]
     return [
         path.format(
-            table="purchases", key="taro", stream="orders", query="spend", letter="0", operation="scores", stage="spend"
+            table="purchases",
+            key="taro",
+            stream="orders",
+            query="spend",
+            letter="0",
+            operation="scores",
+            stage="spend",
+            version="1",
         )
         for path, operations in found.items()
         if "get" in operations

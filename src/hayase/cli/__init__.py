@@ -19,6 +19,7 @@ from hayase.cli import (
     append,
     dead,
     explain,
+    governor,
     groups,
     home,
     init,
@@ -85,6 +86,7 @@ app.command("plan", rich_help_panel="Change")(project.plan)
 app.command("apply", rich_help_panel="Change")(project.apply)
 app.command("reset", rich_help_panel="Change")(project.reset)
 app.add_typer(ops.app, name="ops", rich_help_panel="Change")
+app.command("governor", rich_help_panel="Change")(governor.governor)
 app.add_typer(home.app, name="home", rich_help_panel="Change")
 app.command("bench", rich_help_panel="Measure")(machine.bench)
 

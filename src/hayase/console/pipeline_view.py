@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hayase.engine.batch.lane_governor import GovernorStatus
     from hayase.engine.commit.manifests import Manifest
 
-__all__ = ["RUNNING", "STOPPING", "Frame", "live_view", "phase_view", "plain_lines", "summary"]
+__all__ = ["RUNNING", "STOPPING", "Frame", "governors_view", "live_view", "phase_view", "plain_lines", "summary"]
 
 RUNNING, STOPPING = "running", "stopping"
 """The phases that the views treat specially."""
@@ -79,12 +79,14 @@ def live_view(frame: Frame) -> RenderableType:
         )
     blocks: list[RenderableType] = [_head(frame, stages), Text(), table, Text()]
     if any(governor.queues for governor in frame.governors):
-        blocks += [
-            _queues(frame.governors),
-            *(Text(_governor_line(governor), style="dim") for governor in frame.governors),
-            Text(),
-        ]
+        blocks += [governors_view(frame.governors), Text()]
     return Group(*blocks, _foot(frame))
+
+
+def governors_view(governors: Sequence[GovernorStatus]) -> RenderableType:
+    """Draw the busiest queues, and a line for each lane."""
+    lines = [Text(_governor_line(governor), style="dim") for governor in governors]
+    return Group(_queues(governors), *lines)
 
 
 def _queues(governors: Sequence[GovernorStatus]) -> RenderableType:
@@ -120,8 +122,9 @@ def _load_text(load: float) -> str:
 
 def _governor_line(governor: GovernorStatus) -> str:
     empty = governor.empty / governor.polls if governor.polls else 0.0
+    dial = "" if governor.u is None else f" with u {governor.u:g}"
     return (
-        f"{governor.lane}: {governor.policy}, load {_load_text(governor.load)} on {governor.slots} slots, "
+        f"{governor.lane}: {governor.policy}{dial}, load {_load_text(governor.load)} on {governor.slots} slots, "
         f"{empty:.1%} of {governor.polls:,} polls empty"
     )
 

@@ -612,6 +612,14 @@ class GovernorDeclaration:
                     [_mistake(name, f"{name} of the governor is not positive", "give a number above 0")]
                 )
 
+    def with_option(self, name: str, value: float) -> GovernorDeclaration:
+        """Return the declaration with an option of its policy set.
+
+        >>> GovernorDeclaration(options=(("u", 0.9), ("shortest", 0.1))).with_option("u", 0.5).options
+        (('shortest', 0.1), ('u', 0.5))
+        """
+        return replace(self, options=tuple(sorted({**dict(self.options), name: value}.items())))
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GovernorDeclaration:
         """The inverse of `dataclasses.asdict`."""

@@ -29,7 +29,7 @@ from hayase.core.function_declarations import FunctionDeclaration
 from hayase.core.function_sources import needed_text
 from hayase.streams import durable
 
-__all__ = ["MOST_BYTES", "check_shipped", "ship", "ship_function"]
+__all__ = ["MOST_BYTES", "check_shipped", "ship", "ship_function", "source_texts"]
 
 MOST_BYTES = 64 << 20
 """Maximal size of all files of an operation together: more is data rather than code."""
@@ -141,6 +141,24 @@ def check_shipped(directory: Path) -> None:
             f"the code in {directory} is damaged: it does not match its checksum, which is its name",
             "put back a copy from a backup, or declare the operation again with the same code: `hayase apply FILE`",
         )
+
+
+def source_texts(declaration: OperationDeclaration, code_root: Path) -> dict[str, str]:
+    """Return the texts of a shipped operation's Python files by path, that of its function first. Of an installed module it is
+    the one there is now, if that is still the code that was declared; else nothing."""
+    assert declaration.code is not None, "it is not shipped"
+    module = declaration.function.rpartition(":")[0]
+    own = module.replace(".", "/")
+    directory = code_root / declaration.code
+    if directory.is_dir():
+        check_shipped(directory)
+        files = {path: content for path, content in _stored(directory).items() if path.endswith(".py")}
+    else:
+        installed = _installed_text(module)
+        same = _digest(installed) == declaration.code
+        files = {f"{own}.py": content for content in installed.values() if same and content and b"\0" not in content}
+    first = [path for path in (f"{own}.py", f"{own}/__init__.py") if path in files]
+    return {path: files[path].decode("utf-8", "replace") for path in dict.fromkeys([*first, *sorted(files)])}
 
 
 def _stored(directory: Path) -> dict[str, bytes]:

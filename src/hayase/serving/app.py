@@ -13,10 +13,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from hayase.serving import models, pipeline_models, playground_models
+from hayase.serving import governor_models, models, pipeline_models, playground_models
 from hayase.serving.bodies import ARROW, JSON, NDJSON
 from hayase.serving.console_routes import ConsoleRoutes, is_open
 from hayase.serving.dead_routes import DeadRoutes
+from hayase.serving.governor_routes import GovernorRoutes
 from hayase.serving.guard import Guard, Limits
 from hayase.serving.openapi import describe, problems
 from hayase.serving.operation_routes import FORBIDDEN, OperationRoutes
@@ -86,6 +87,7 @@ def create_app(
     route("/queries/{query}/lifetimes", queries.lifetimes, pipeline_models.Lifetimes, 304, 404, 410)
     _add_playground_routes(route, PlaygroundRoutes(service, desk))
     _add_operation_routes(route, operations)
+    _add_governor_routes(route, GovernorRoutes(service, desk, pipeline.live))
     route("/dead", dead.dead, models.DeadLetters, 304)
     route("/dead/replay", dead.replay, models.SettledLetters, 403, 404, 408, 409, 413, 415, method="POST",
           openapi_extra=_body({JSON: {"schema": models.ReplayAsked.model_json_schema()}}))  # fmt: skip
@@ -110,7 +112,10 @@ def create_app(
 def _add_operation_routes(route: Callable[..., None], operations: OperationRoutes) -> None:
     route("/operations", operations.operations, models.Operations, 304)
     route("/operations/{operation}", operations.operation, models.OperationAnswer, 304, 404)
+    route("/operations/{operation}/versions/{version}", operations.operation_version, models.OperationSources, 304, 404)
     code: dict[str, Any] = {"documented": {403: {"description": FORBIDDEN}}}
+    route("/operations/{operation}/trial", operations.try_operation, models.TrialAnswer, 403, 404, 408, 413, 415, method="POST",
+          openapi_extra=_body({JSON: {"schema": models.TrialAsked.model_json_schema()}}), **code)  # fmt: skip
     route("/operations", operations.add_operation, models.OperationMade, 403, 404, 408, 409, 413, 415, method="POST",
           openapi_extra=_body({JSON: {"schema": models.OperationAsked.model_json_schema()}}), **code)  # fmt: skip
     route("/operations/{operation}", operations.change_operation, models.OperationMade, 403, 404, 408, 409, 413, 415,
@@ -133,6 +138,13 @@ def _add_playground_routes(route: Callable[..., None], playground: PlaygroundRou
     post("/playground/plan", playground.plan, playground_models.AdditionAnswer, playground_models.NamedQuery)
     post("/queries", playground.add_query, playground_models.QueryMade, playground_models.AdditionAsked)
     route("/queries/{query}", playground.remove_query, playground_models.QueryMade, 403, 404, 409, method="DELETE")
+
+
+def _add_governor_routes(route: Callable[..., None], governor: GovernorRoutes) -> None:
+    route("/governor", governor.governor, governor_models.GovernorAnswer, 304)
+    route("/governor", governor.change_governor, governor_models.DialSet, 403, 408, 413, 415, method="PATCH",
+          openapi_extra=_body({JSON: {"schema": governor_models.GovernorChanged.model_json_schema()}}))  # fmt: skip
+    route("/governor/history", governor.governor_history, governor_models.GovernorHistory, 304)
 
 
 def _add_console_routes(route: Callable[..., None], console: ConsoleRoutes) -> None:

@@ -25,6 +25,7 @@ from hayase.engine.definition.definitions import Definition
 from hayase.engine.logs import Logs, index_of
 from hayase.engine.stage_figures import History, StageView, stage_views
 from hayase.serving.fan_out import FanOut, event
+from hayase.serving.governor_figures import LoadSamples, lane_figures
 from hayase.serving.pipeline_graph import Graph, Node, graph_of
 from hayase.serving.problems import LOGGER
 from hayase.serving.route_support import RequestWorkers
@@ -58,6 +59,7 @@ class Figures:
         self._ends: deque[tuple[float, Mapping[str, int]]] = deque()
         self._dead: deque[tuple[float, Mapping[str, int]]] = deque()
         self._samples: dict[str, _Samples] = {}
+        self._loads = LoadSamples(SAMPLES)
         self.sample = 0
         """The number of the newest sample."""
 
@@ -71,6 +73,7 @@ class Figures:
         elapsed, before = self._manifests.base()
         views = {view.name: view for view in stage_views(before, manifest, ends, elapsed)}
         appended = self._appended(moment, ends)
+        governors = governor_statuses(self._service.home)
         return {
             "name": definition.declaration.name,
             "state": now.state,
@@ -90,9 +93,10 @@ class Figures:
                 asdict(notice)
                 for notice in notices(
                     now.condition, list(views.values()), manifest.offset.positions, streams,
-                    self._refused(moment, manifest), governor_statuses(self._service.home),
+                    self._refused(moment, manifest), governors,
                 )
             ],
+            "governor": lane_figures(governors),
         }  # fmt: skip
 
     def take_sample(self, pipeline: Mapping[str, Any]) -> None:
@@ -103,6 +107,7 @@ class Figures:
         for name, samples in self._samples.items():
             samples.rates.append(figures[name]["rate"] or 0.0)
             samples.lags.append(figures[name]["lag"] or 0)
+        self._loads.add(pipeline["governor"])
 
     def history(self) -> dict[str, Any]:
         """Return the samples of the last hour, as JSON data."""
@@ -112,6 +117,10 @@ class Figures:
             "rates": {name: list(samples.rates) for name, samples in self._samples.items()},
             "lags": {name: list(samples.lags) for name, samples in self._samples.items()},
         }
+
+    def governor_history(self) -> dict[str, Any]:
+        """Return loads and shares of the last hour, as JSON data."""
+        return {"sample": self.sample, "seconds": SAMPLE_SECONDS, "queues": self._loads.as_json()}
 
     def _streams(self, definition: Definition, graph: Graph, moment: float) -> dict[str, StreamFacts]:
         logs, wall = Logs(self._service.home, definition), self._service.clock()
@@ -241,6 +250,11 @@ class LiveFigures:
         """Return the samples of the last hour as JSON."""
         async with self._turn:
             return orjson.dumps(self._figures.history())
+
+    async def governor_history(self) -> bytes:
+        """Return loads and shares of the last hour as JSON."""
+        async with self._turn:
+            return orjson.dumps(self._figures.governor_history())
 
     async def _look(self, sample: bool) -> bytes:
         async with self._turn:  # the figures are computed once, whoever asks

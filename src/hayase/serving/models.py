@@ -25,6 +25,7 @@ __all__ = [
     "OperationAsked",
     "OperationChanged",
     "OperationMade",
+    "OperationSources",
     "OperationVersion",
     "Operations",
     "ProblemAnswer",
@@ -41,10 +42,15 @@ __all__ = [
     "RowsOfKeys",
     "SettledLetters",
     "Snapshot",
+    "SourceFile",
     "StreamAnswer",
     "Streams",
     "TableAnswer",
     "Tables",
+    "TrialAnswer",
+    "TrialAsked",
+    "TrialFailure",
+    "TriedWindow",
 ]
 
 _KEY: list[JsonValue] = ["JP", "taro"]
@@ -351,6 +357,22 @@ class OperationAnswer(Operation):
     history: list[OperationVersion]
 
 
+class SourceFile(_Model):
+    """A Python file of an operation's code."""
+
+    path: str = Field(examples=["scoring.py"])
+    text: str | None = Field(description="Its text; null if the files are longer than 1 MB together.")
+
+
+class OperationSources(OperationVersion):
+    """A version of an operation with its code."""
+
+    name: str = Field(examples=["scores"])
+    files: list[SourceFile] = Field(
+        description="The file of the function first. Empty if its module is installed and has changed since then."
+    )
+
+
 class Operations(_Model):
     """All operations."""
 
@@ -426,6 +448,45 @@ class OperationChanged(_OperationOptions):
     reset: Literal["earliest", "now"] | None = Field(
         None, description="Reset it, so that its results may have other columns; what it has written is removed."
     )
+
+
+class TrialAsked(OperationChanged):
+    """A change of an operation to try."""
+
+    windows: int = Field(20, ge=1, le=100, description="How many of the newest windows to try it on.")
+
+
+class TrialFailure(_Model):
+    """How a call failed."""
+
+    kind: str = Field(examples=["raised"])
+    reason: str = Field(examples=["KeyError: 'usr' in score, line 2"])
+    traceback: str
+
+
+class TriedWindow(_Model):
+    """A window, with what the function gave for it. At most 20 records and results are shown."""
+
+    records: list[dict[str, Any]] = Field(examples=[[{"user": "taro", "amount": 3.0}]])
+    more_records: int = Field(description="Records of the window that are not shown.")
+    results: list[dict[str, Any]] = Field(examples=[[{"user": "taro", "score": 6.0}]])
+    more_results: int = Field(description="Results that are not shown.")
+    failure: TrialFailure | None = Field(description="How the call failed; null if it did not.")
+    seconds: float = Field(description="How long the call took.")
+
+
+class TrialAnswer(_Model):
+    """What an operation would give, as of now; nothing was written."""
+
+    name: str = Field(examples=["scores"])
+    schema_: str = Field(
+        alias="schema", description="The columns of the results.", examples=["user string, score double"]
+    )
+    tried: int = Field(description="Windows that were tried.")
+    failed: int = Field(description="Of these, those for which the function failed.")
+    untried: int = Field(description="Windows for which there was no time.")
+    passes: bool = Field(description="Whether an update passes its check on these windows: less than half fail.")
+    windows: list[TriedWindow] = Field(description="The newest first.")
 
 
 class RollbackAsked(_Model):

@@ -1,6 +1,7 @@
-"""HTTP routes of operations: list them with their history, add, change, remove and roll them back while the pipeline runs.
+"""HTTP routes of operations: list them with their history and their code, try a change, add, change, remove and roll them back
+while the pipeline runs.
 
-To change an operation is to run code on this machine, so the routes that do so need a token, even for local requests.
+To change or to try an operation is to run code on this machine, so the routes that do so need a token, even for local requests.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+from fastapi import Path as PathParameter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,12 +19,17 @@ from hayase.core.errors import DeclarationError, StageChanged
 from hayase.engine.definition import operation_changes
 from hayase.engine.definition.definitions import Definition
 from hayase.serving.bodies import JSON, content_type, read_as
-from hayase.serving.json_rows import json_text
-from hayase.serving.models import OperationAsked, OperationChanged, RollbackAsked
+from hayase.serving.json_rows import json_text, plain_rows
+from hayase.serving.models import OperationAsked, OperationChanged, RollbackAsked, TrialAsked
 from hayase.serving.parameters import Name
 from hayase.serving.problems import Problem
 from hayase.serving.route_support import RequestWorkers, answer
 from hayase.serving.service import CommittedStatus, Service
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hayase.engine.definition.trial_runs import TrialRun, TriedWindow
 
 __all__ = ["FORBIDDEN", "MOST_BYTES", "OperationRoutes"]
 
@@ -30,7 +37,13 @@ MOST_BYTES = 1 << 20
 """The largest body of a request, in bytes."""
 FORBIDDEN = "The server has no token, or a page from elsewhere sent this."
 
-_Asked = TypeVar("_Asked", OperationAsked, OperationChanged, RollbackAsked)
+MOST_SHOWN = 20
+"""Records, and results, that are shown of a window of a trial."""
+MOST_TRIAL_BYTES = 4 << 20
+"""Bytes of all records and results that are shown of a trial."""
+
+_Asked = TypeVar("_Asked", OperationAsked, OperationChanged, RollbackAsked, TrialAsked)
+_Made = TypeVar("_Made")
 
 
 class OperationRoutes:
@@ -57,6 +70,51 @@ class OperationRoutes:
         versions = operation_changes.history(self.service.home, name)
         return json_text({**_about(name, versions, now), "history": [version.as_json() for version in versions]})
 
+    async def operation_version(
+        self, request: Request, operation: Name, version: Annotated[int, PathParameter(ge=1, lt=2**62)]
+    ) -> Response:
+        """Return an operation as of a version of the pipeline, with its code."""
+        now = self.service.committed_status()
+        return answer(request, await self.desk.run(self._operation_version, operation, version), now)
+
+    def _operation_version(self, name: str, version: int) -> bytes:
+        versions = [each for each in operation_changes.history(self.service.home, name) if each.version <= version]
+        if not versions:
+            raise Problem(404, f'there is no operation "{name}" in version {version}; GET /operations/{name} lists all')
+        return json_text({"name": name, **versions[-1].as_json(), "files": self._files(versions[-1])})
+
+    def _files(self, version: operation_changes.OperationVersion) -> list[dict[str, Any]]:
+        from hayase.operations.shipped_code import source_texts  # slow to import
+
+        if version.declaration is None or version.declaration.code is None:
+            return []
+        texts = source_texts(version.declaration, self.service.home.code(""))
+        short = sum(map(len, texts.values())) <= MOST_BYTES
+        return [{"path": path, "text": text if short else None} for path, text in texts.items()]
+
+    async def try_operation(self, request: Request, operation: Name) -> Response:
+        """Try a change of an operation on its newest windows. Nothing is written.
+
+        Each window is answered with its records and the results of the function, or with how the call failed. The function
+        runs in a process of its own, within the limits of the operation.
+        """
+        asked = await self._body(request, TrialAsked)
+
+        def attempt(data: dict[str, Any], directory: str | None) -> TrialRun:
+            from hayase.engine.definition.trial_runs import try_update  # slow to import
+
+            anew = asked.reset is not None
+            return try_update(self.service.home, operation, data, directory, windows=asked.windows, anew=anew)
+
+        run = await self.desk.run_change(
+            _make_change, lambda: self._with_present_function(operation, asked, attempt), self.desk.limits.trial
+        )
+        body = {
+            "name": operation, "schema": run.schema, "tried": len(run.windows), "failed": run.failed, "untried": run.untried,
+            "passes": run.passes, "windows": _shown_windows(run),
+        }  # fmt: skip
+        return Response(json_text(body), media_type=JSON, headers={"Cache-Control": "no-store"})
+
     async def add_operation(self, request: Request) -> Response:
         """Add an operation: the text of a module, and the fields of an operation in a pipeline file.
 
@@ -81,12 +139,15 @@ class OperationRoutes:
         def change(data: dict[str, Any], directory: str | None) -> Definition:
             return operation_changes.update_operation(self.service.home, operation, data, directory, asked.reset)
 
-        def change_with_source() -> Definition:
-            before = operation_changes.history(self.service.home, operation)[-1].declaration
-            function = asked.function or ("" if before is None else before.function.rpartition(":")[2])
-            return _with_source(operation, function, asked, change)
+        return await self._changed(lambda: self._with_present_function(operation, asked, change), operation)
 
-        return await self._changed(change_with_source, operation)
+    def _with_present_function(
+        self, name: str, asked: OperationChanged, change: Callable[[dict[str, Any], str | None], _Made]
+    ) -> _Made:
+        """Make a change; a source without the name of a function has that of the present one."""
+        before = operation_changes.history(self.service.home, name)[-1].declaration
+        function = asked.function or ("" if before is None else before.function.rpartition(":")[2])
+        return _with_source(name, function, asked, change)
 
     async def remove_operation(self, request: Request, operation: Name) -> Response:
         """Remove an operation; its output stays. It is refused while other stages read the output."""
@@ -126,8 +187,8 @@ class OperationRoutes:
         return Response(json_text(body), media_type=JSON, headers={"Cache-Control": "no-store"})
 
 
-def _make_change(change: Callable[[], Definition], seconds: float) -> Definition:
-    """Make a change. The trial of its code is limited to `seconds`, because it occupies a thread that other changes need."""
+def _make_change(change: Callable[[], _Made], seconds: float) -> _Made:
+    """Make or try a change. The trial of its code is limited to `seconds`, because it occupies a thread that other changes need."""
     from hayase.engine.definition.operation_trials import trials_within  # slow to import
 
     try:
@@ -147,10 +208,10 @@ def _with_source(
     name: str,
     function: str,
     asked: OperationAsked | OperationChanged,
-    change: Callable[[dict[str, Any], str | None], Definition],
-) -> Definition:
+    change: Callable[[dict[str, Any], str | None], _Made],
+) -> _Made:
     """Make a change; the text of a module, if the request has one, is written to a file for it."""
-    data = asked.model_dump(by_alias=True, exclude_unset=True, exclude={"name", "source", "start", "reset"})
+    data = asked.model_dump(by_alias=True, exclude_unset=True, exclude={"name", "source", "start", "reset", "windows"})
     module, _, attribute = function.rpartition(":")
     if asked.source is None:
         if module.endswith(".py"):
@@ -162,6 +223,35 @@ def _with_source(
     with tempfile.TemporaryDirectory(prefix="hayase-source-") as directory:
         (Path(directory) / f"{module}.py").write_text(asked.source, encoding="utf-8")
         return change({**data, "function": f"{module}:{attribute}"}, directory)
+
+
+def _shown_windows(run: TrialRun) -> list[dict[str, Any]]:
+    """Return the windows of a trial, the newest first, with as many records and results as an answer may have."""
+    shown, left = [], MOST_TRIAL_BYTES
+    for window in reversed(run.windows):
+        rows = MOST_SHOWN if left > 0 else 0
+        records, results = (_shown_rows(table, rows) for table in (window.records, window.results))
+        left -= len(json_text(records)) + len(json_text(results))
+        shown.append(_shown_window(window, records, results))
+    return shown
+
+
+def _shown_rows(table: pa.Table, most: int) -> list[dict[str, Any]]:
+    return plain_rows(table.slice(0, most)) if table.nbytes <= MOST_TRIAL_BYTES else []
+
+
+def _shown_window(window: TriedWindow, records: list[dict[str, Any]], results: list[dict[str, Any]]) -> dict[str, Any]:
+    failure = window.failure
+    return {
+        "records": records,
+        "more_records": window.records.num_rows - len(records),
+        "results": results,
+        "more_results": window.results.num_rows - len(results),
+        "failure": None
+        if failure is None
+        else {"kind": failure.kind, "reason": f"{failure.reason}{failure.place}", "traceback": failure.traceback},
+        "seconds": round(window.seconds, 6),
+    }
 
 
 def _about(name: str, versions: list[operation_changes.OperationVersion], now: CommittedStatus) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hayase.core.reasons import ReasonKind
 from hayase.engine.condition import State
+from hayase.serving.governor_models import LaneFigures
 
 __all__ = [
     "DeadGroup",
@@ -116,6 +117,7 @@ class PipelineAnswer(_Model):
     nodes: list[PipelineNode]
     edges: list[PipelineEdge]
     problems: list[Notice]
+    governor: list[LaneFigures] = Field(description="What the governors of the lanes measure.")
 
 
 class History(_Model):

@@ -120,6 +120,8 @@ class GovernorStatus:
     polls: int
     empty: int
     queues: tuple[QueueStatus, ...] = ()
+    u: float | None = None
+    """The dial of the policy; None if it has none."""
 
     @property
     def load(self) -> float:
@@ -153,6 +155,11 @@ def policy_of(declaration: GovernorDeclaration, lane: str) -> Policy:
         options.setdefault("seconds", declaration.seconds or defaults.seconds)
         options.setdefault("longest", defaults.longest)
     return policy_named(declaration.policy, **options)
+
+
+def _only_options_differ(one: GovernorDeclaration, other: GovernorDeclaration) -> bool:
+    """Whether a governor can go on with its measurements under another declaration."""
+    return one != other and replace(one, options=()) == replace(other, options=())
 
 
 def queues_of(definition: Definition, lane: str) -> dict[Queue, tuple[str, ...]]:
@@ -271,7 +278,12 @@ class LaneGovernor:
         declaration = definition.declaration.governor or GovernorDeclaration()
         self._queues = queues_of(definition, self.lane)
         self._accounts = {queue: self._accounts.get(queue, _Account()) for queue in self._queues}
-        if self._governor is None or declaration != self._declaration:
+        if self._governor is not None and _only_options_differ(declaration, self._declaration):
+            self._declaration, self._policy = declaration, policy_of(declaration, self.lane)
+            self._governor.replace_queues(list(self._queues))
+            self._governor.use(self._policy)
+            self._weigh_cost()
+        elif self._governor is None or declaration != self._declaration:
             defaults = _DEFAULTS[self.lane]
             self._policy = policy_of(declaration, self.lane)
             self._governor = Governor(
@@ -412,8 +424,9 @@ class LaneGovernor:
         )
         polls, empty = sum(measured.polls for measured in queues), sum(measured.empty for measured in queues)
         return GovernorStatus(
-            self.lane, self._declaration.policy, self._workers, now, polls + self._looks, empty + self._looks, queues
-        )
+            self.lane, self._declaration.policy, self._workers, now, polls + self._looks, empty + self._looks, queues,
+            getattr(self._policy, "u", None),
+        )  # fmt: skip
 
     def show(self, home: Home, start: Offset, logs: Mapping[str, StreamLog], now: int, moment: float) -> None:
         """Write the measurements, unless that was done a moment ago. A failure to write is ignored."""

@@ -7,7 +7,8 @@ versions.
 Commands also change operations, one at a time, without touching the pipeline's file. A definition records both
 (`Change`): what the file declared when the command ran, and what the operation is now. If the file later declares
 something else, that edit is newer and wins. Queries can be added by command too (`query_changes`); a definition names them in
-`added`, and an added query stays until the file declares something of its name.
+`added`, and an added query stays until the file declares something of its name. The governor's u can be set by command
+(`Dial`), until the file says something else of the governor.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from typing import Any, Literal
 
 import orjson
 
-from hayase.core.declarations import OperationDeclaration, PipelineDeclaration, StreamDeclaration, TableDeclaration
+from hayase.core.declarations import (
+    GovernorDeclaration,
+    OperationDeclaration,
+    PipelineDeclaration,
+    StreamDeclaration,
+    TableDeclaration,
+)
 from hayase.core.errors import DamagedState, DeclarationError, UnknownName
 from hayase.core.stages import MAIN, OPERATIONS, Stage, query_of
 from hayase.engine.home import Home, writing
@@ -34,6 +41,7 @@ from hayase.streams.sealed import read_sealed, seal
 __all__ = [
     "Change",
     "Definition",
+    "Dial",
     "StageChange",
     "StageRecord",
     "Start",
@@ -107,6 +115,25 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Dial:
+    """The governor's `u` as a command set it, and the governor that the pipeline's file declared at that time."""
+
+    declared: GovernorDeclaration | None
+    u: float
+
+    @property
+    def governor(self) -> GovernorDeclaration:
+        """The governor with this u."""
+        return (self.declared or GovernorDeclaration()).with_option("u", self.u)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Dial:
+        """The inverse of `dataclasses.asdict`."""
+        declared = data["declared"]
+        return cls(None if declared is None else GovernorDeclaration.from_json(declared), data["u"])
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
     """One version of a pipeline, or the part of it that one `lane` runs; the stages of other lanes are then in
     `beside`. The first version fixes the number of buckets."""
@@ -121,6 +148,7 @@ class Definition:
     changes: tuple[Change, ...] = ()
     added: tuple[str, ...] = ()
     """The queries that a command added; the pipeline's file does not declare them."""
+    dial: Dial | None = None
 
     def record(self, stage: str) -> StageRecord:
         for record in self.records:
@@ -167,6 +195,7 @@ def load(home: Home, version: int) -> Definition:
             home=home,
             changes=tuple(Change.from_json(change) for change in data.get("changes", ())),
             added=tuple(data.get("added", ())),
+            dial=Dial.from_json(data["dial"]) if data.get("dial") else None,
         )
     except FileNotFoundError as error:
         raise DamagedState(f"the {_KIND} {path} is missing", _REMEDY) from error
@@ -218,6 +247,7 @@ def _as_json(definition: Definition) -> dict[str, Any]:
         "buckets": definition.buckets,
         "changes": [asdict(change) for change in definition.changes],
         "added": definition.added,
+        "dial": None if definition.dial is None else asdict(definition.dial),
     }
 
 

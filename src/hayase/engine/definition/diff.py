@@ -20,6 +20,7 @@ from hayase.core.stages import OPERATIONS, Stage
 from hayase.engine.definition.definitions import (
     Change,
     Definition,
+    Dial,
     StageChange,
     StageRecord,
     Start,
@@ -110,7 +111,7 @@ def _previewed(home: Home, declaration: PipelineDeclaration) -> Preview:
 def done(before: Definition | None, made: Definition) -> Preview:
     """Return what became of the pipeline through the version `made`; `before` is the definition it replaced."""
     anew: dict[str, Start] = {record.name: record.start for record in made.records if record.generation == made.version}
-    wanted = Prepared(made.declaration, made.changes, made.added)
+    wanted = Prepared.of(made)
     return _differences(made.home, before, wanted, stages_of(made), anew)
 
 
@@ -127,6 +128,7 @@ def _differences(
         *_stages(current, wanted.declaration, stages, anew),
         *_operations(current, wanted.changes),
         *_added_queries(current, wanted.added),
+        *_dial(current, wanted.dial),
     ]
     return Preview(current.version if current else 0, tuple(differences))
 
@@ -225,3 +227,12 @@ def _added_queries(current: Definition | None, added: Sequence[str]) -> Iterator
     for name in current.added if current else ():
         if name not in added:
             yield Difference("change by command", name, "removed", "the file declares it now")
+
+
+def _dial(current: Definition | None, dial: Dial | None) -> Iterator[Difference]:
+    """Yield whether the governor's u, if a command has set it, stays as it is."""
+    if dial is not None:
+        note = f"u is {dial.u:g} by command, which holds until the file says something else of the governor"
+        yield Difference("change by command", "governor", "kept", note)
+    elif current is not None and current.dial is not None:
+        yield Difference("change by command", "governor", "removed", "the file says something else of it now")

@@ -19,13 +19,14 @@ from hayase.core.errors import DeclarationError, UnknownName
 from hayase.core.operation_data import declared_operation, operation_data
 from hayase.core.times import instant_text
 from hayase.engine.definition.definitions import Change, Definition, Start, latest_version, load, path_of
-from hayase.engine.definition.proposals import amend
+from hayase.engine.definition.proposals import Prepared, amend
 from hayase.engine.home import Home
 
 __all__ = [
     "OperationVersion",
     "add_operation",
     "declares_same",
+    "edited_operation",
     "history",
     "operations_of",
     "prepare_operations",
@@ -101,23 +102,30 @@ def update_operation(
     With `reset` it begins anew, and may then write another schema than before.
     """
 
-    def edit(current: Definition) -> OperationDeclaration:
-        before = _operation(current, name)
-        # a new function declares its schema, or its trial decides whether the previous one fits
-        kept = {
-            key: value for key, value in operation_data(before).items() if key != "schema" or "function" not in data
-        }
-        fields_now = {**kept, **data}
-        if "window" in data and "slide" not in data:
-            fields_now.pop("slide", None)
-        operation = declared_operation(
-            name, {key: value for key, value in fields_now.items() if value is not None}, directory
-        )
-        if "function" not in data:
-            operation = replace(operation, function=before.function, directory=None, code=before.code)
-        return operation
+    return _changed(
+        home,
+        name,
+        lambda current: edited_operation(current, name, data, directory),
+        None if reset is None else {name: reset},
+    )
 
-    return _changed(home, name, edit, None if reset is None else {name: reset})
+
+def edited_operation(
+    current: Definition, name: str, data: Mapping[str, Any], directory: str | None = None
+) -> OperationDeclaration:
+    """Return an operation of a definition with the given fields changed, as `update_operation` declares it."""
+    before = _operation(current, name)
+    # a new function declares its schema, or its trial decides whether the previous one fits
+    kept = {key: value for key, value in operation_data(before).items() if key != "schema" or "function" not in data}
+    fields_now = {**kept, **data}
+    if "window" in data and "slide" not in data:
+        fields_now.pop("slide", None)
+    operation = declared_operation(
+        name, {key: value for key, value in fields_now.items() if value is not None}, directory
+    )
+    if "function" not in data:
+        operation = replace(operation, function=before.function, directory=None, code=before.code)
+    return operation
 
 
 def remove_operation(home: Home, name: str) -> Definition:
@@ -245,7 +253,7 @@ def _changed(
     from hayase.engine.definition.operation_trials import try_operations  # both are slow to import
     from hayase.operations.shipped_code import ship
 
-    def whole(current: Definition) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
+    def whole(current: Definition) -> Prepared:
         wanted = edit(current)
         if wanted is None:
             _check_unread(current, name)
@@ -257,7 +265,7 @@ def _changed(
         declaration = replace(current.declaration, operations=tuple(operations.values()))
         declaration = try_operations(home, current, declaration, frozenset(resets or ()))
         now = next((operation for operation in declaration.operations if operation.name == name), None)
-        return declaration, _overlay(current, name, now)
+        return replace(Prepared.of(current), declaration=declaration, changes=_overlay(current, name, now))
 
     return amend(home, whole, resets)
 

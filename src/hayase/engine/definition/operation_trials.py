@@ -32,7 +32,15 @@ from hayase.operations.user_functions import OperationFunction
 from hayase.streams import StreamLog, event_times
 from hayase.streams.repeats import first_rows
 
-__all__ = ["check_function", "trials_within", "try_operations"]
+__all__ = [
+    "MOST_SAMPLES",
+    "check_function",
+    "newest_windows",
+    "readable_streams",
+    "remaining_seconds",
+    "trials_within",
+    "try_operations",
+]
 
 MOST_RECORDS = 10_000
 """How many records are read for a sample."""
@@ -59,7 +67,7 @@ def try_operations(
         else:
             remaining.append(operation)
     while remaining:
-        streams = _streams(home, replace(declaration, operations=tuple(finished.values())))
+        streams = readable_streams(home, replace(declaration, operations=tuple(finished.values())))
         waiting = {operation.name for operation in remaining}
         free = [
             operation for operation in remaining if not waiting.intersection(read_by(operation, {*streams, *waiting}))
@@ -73,7 +81,7 @@ def try_operations(
     return replace(declaration, operations=tuple(finished[operation.name] for operation in declaration.operations))
 
 
-def _streams(home: Home, declaration: PipelineDeclaration) -> dict[str, StreamDeclaration]:
+def readable_streams(home: Home, declaration: PipelineDeclaration) -> dict[str, StreamDeclaration]:
     """Return all streams that can be planned from this declaration; other mistakes are reported when everything is planned."""
     stages = plan(declaration, home.path).stages
     outputs = [stage.output for stage in stages if isinstance(stage.output, StreamDeclaration)]
@@ -96,7 +104,7 @@ def _try_operation(
     try:
         reads, window = read_schema(operation, read), window_of(operation, read)
         window.check(reads)
-        sample = _sample(home, read, reads, window)
+        sample = newest_windows(home, read, reads, window)
     except DeclarationError:
         return operation  # as above
     time = read[0].shown_name(read[0].time)
@@ -154,6 +162,11 @@ def trials_within(seconds: float) -> Iterator[None]:
         _UNTIL.reset(token)
 
 
+def remaining_seconds() -> float:
+    """Return the time that is left for trials in this context; infinite if it is not bounded."""
+    return _UNTIL.get() - clock.monotonic()
+
+
 def check_function(
     function: OperationFunction,
     window: WindowSpec,
@@ -175,7 +188,7 @@ def check_function(
     declared = None
     if writes is not None:
         declared = pa.schema([field for field in arrow_schema(writes) if field.name != time])
-    remaining = max(0.1, _UNTIL.get() - clock.monotonic())
+    remaining = max(0.1, remaining_seconds())
     limits = limits or Limits()
     limits = replace(limits, seconds=min(limits.seconds, remaining))
     children = Children(function, reads, declared, limits, time, min(LOADING, remaining))
@@ -227,12 +240,12 @@ def _call(children: Children, sample: pa.RecordBatch, start: np.ndarray, stop: n
 # ---------------------------------------------------------------------------------------------------- a sample
 
 
-def _sample(
-    home: Home, read: Sequence[StreamDeclaration], reads: pa.Schema, window: WindowSpec
+def newest_windows(
+    home: Home, read: Sequence[StreamDeclaration], reads: pa.Schema, window: WindowSpec, most: int = MOST_SAMPLES
 ) -> pa.RecordBatch | None:
-    """Return records of the newest windows, one window after the other; None if no window is complete. For windows by
-    time, the sample is the one window with the newest records."""
-    rows, times, queues = _newest(home, read, reads, window)
+    """Return records of at most `most` of the newest windows, one window after the other; None if no window is complete.
+    For windows by time, the sample is the one window with the newest records."""
+    rows, times, queues = _newest(home, read, reads, window, most)
     if not rows.num_rows:
         return None
     in_log_order = window.unit == "count" and window.per_queue
@@ -242,16 +255,16 @@ def _sample(
         return rows.take(pa.array(max(groups, key=lambda at: int(times[at].max()))))
     groups = _groups(rows, order, queues, window)
     whole = [at for at in groups if len(at) >= window.size]
-    per_group = -(-MOST_SAMPLES // max(1, len(whole)))
-    picked = [at[len(at) - min(per_group, len(at) // window.size) * window.size :] for at in whole[:MOST_SAMPLES]]
-    return rows.take(pa.array(np.concatenate(picked)[: MOST_SAMPLES * window.size])) if picked else None
+    per_group = -(-most // max(1, len(whole)))
+    picked = [at[len(at) - min(per_group, len(at) // window.size) * window.size :] for at in whole[:most]]
+    return rows.take(pa.array(np.concatenate(picked)[: most * window.size])) if picked else None
 
 
 def _newest(
-    home: Home, read: Sequence[StreamDeclaration], reads: pa.Schema, window: WindowSpec
+    home: Home, read: Sequence[StreamDeclaration], reads: pa.Schema, window: WindowSpec, most: int
 ) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
     """Return the newest records of the streams, with their event times and the index of their stream."""
-    count = max(MOST_RECORDS // 10, min(MOST_RECORDS, window.size * MOST_SAMPLES) if window.unit == "count" else 0)
+    count = max(MOST_RECORDS // 10, min(MOST_RECORDS, window.size * most) if window.unit == "count" else 0)
     count = max(count, window.size) if window.unit == "count" else count
     batches = [empty_rows(reads)]
     times, queues, total = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0

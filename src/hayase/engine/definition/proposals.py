@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -15,6 +15,7 @@ from hayase.core.errors import DamagedState, DeclarationError, Mistake, StageCha
 from hayase.engine.definition.definitions import (
     Change,
     Definition,
+    Dial,
     Start,
     latest,
     latest_readable,
@@ -61,12 +62,18 @@ def propose(
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A declaration as it will run in a home, the changes of operations by command that stay in force in it, and the names of
-    the queries in it that were added by command."""
+    """A declaration as it will run in a home, the changes of operations by command that stay in force in it, the names of the
+    queries in it that were added by command, and the dial of the governor if a command has set it."""
 
     declaration: PipelineDeclaration
     changes: tuple[Change, ...] = ()
     added: tuple[str, ...] = ()
+    dial: Dial | None = None
+
+    @classmethod
+    def of(cls, definition: Definition) -> Prepared:
+        """Return what a definition was written from; commands replace parts of it."""
+        return cls(definition.declaration, definition.changes, definition.added, definition.dial)
 
 
 def prepare(
@@ -74,18 +81,21 @@ def prepare(
 ) -> Prepared:
     """Return the declaration with its functions and operations as they will run in the home, and with what commands have
     changed and added."""
+    dial = _dial_in_force(current, declaration)
     declaration, added = _with_added_queries(current, declaration)
+    if dial is not None:
+        declaration = replace(declaration, governor=dial.governor)
     if any(function.sql is None for function in declaration.functions):
         from hayase.operations.shipped_code import ship_function
 
         shipped = tuple(ship_function(function, home.code("")) for function in declaration.functions)
         declaration = replace(declaration, functions=shipped)
     if not declaration.operations and (current is None or not current.changes):
-        wanted = Prepared(declaration, (), added)
+        wanted = Prepared(declaration, (), added, dial)
     else:
         from hayase.engine.definition import operation_changes  # imported only by pipelines with operations
 
-        wanted = Prepared(*operation_changes.prepare_operations(home, current, declaration, anew), added)
+        wanted = Prepared(*operation_changes.prepare_operations(home, current, declaration, anew), added, dial)
     if added:
         _check_added_queries(home, wanted)
     return wanted
@@ -129,24 +139,28 @@ def _check_added_queries(home: Home, wanted: Prepared) -> None:
         )
 
 
+def _dial_in_force(current: Definition | None, declaration: PipelineDeclaration) -> Dial | None:
+    """Return the dial if the declaration says of the governor what it said when the dial was set, or was itself read from
+    the home."""
+    if current is None or current.dial is None:
+        return None
+    same = declaration.governor == current.dial.declared or declaration == current.declaration
+    return current.dial if same else None
+
+
 def amend(
     home: Home,
-    edit: Callable[[Definition], tuple[PipelineDeclaration, tuple[Change, ...]]],
+    edit: Callable[[Definition], Prepared],
     resets: Mapping[str, Start] | None = None,
-    adds: Sequence[str] = (),
 ) -> Definition:
-    """Write the result of `edit`, applied to the newest definition, as the next version, under the writers' lock. `adds` names
-    queries in it that the pipeline's file does not declare."""
+    """Write the result of `edit`, applied to the newest definition, as the next version, under the writers' lock."""
     with only_writer(home):
         current = latest(home)
         if current is None:
             raise DeclarationError(
                 f"no pipeline was declared in the home {home.path} yet", "declare one with `hayase apply FILE`"
             )
-        declaration, changes = edit(current)
-        names = {query.name for query in declaration.queries}
-        added = tuple(name for name in (*current.added, *adds) if name in names)
-        return _write_next(home, current, Prepared(declaration, changes, added), resets)
+        return _write_next(home, current, edit(current), resets)
 
 
 @contextlib.contextmanager
@@ -200,13 +214,11 @@ def _write_next(
             _check_free(home, record.output.name)
         elif before[record.name] != record.output:
             StreamLog.ensure(home.path, record.output)
-    if (
-        current
-        and current.records == records
-        and wanted == Prepared(current.declaration, current.changes, current.added)
-    ):
+    if current and current.records == records and wanted == Prepared.of(current):
         return current
-    definition = Definition(version, declaration, records, buckets, home, changes=wanted.changes, added=wanted.added)
+    definition = Definition(
+        version, declaration, records, buckets, home, changes=wanted.changes, added=wanted.added, dial=wanted.dial
+    )
     save(definition)
     return definition
 

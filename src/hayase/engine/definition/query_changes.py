@@ -21,7 +21,7 @@ from hayase.cql.planner import PlannedQuery
 from hayase.cql.planner import plan as plan_queries
 from hayase.cql.statement import parse
 from hayase.engine.definition.definitions import Definition, Start, planned
-from hayase.engine.definition.proposals import amend
+from hayase.engine.definition.proposals import Prepared, amend
 from hayase.engine.definition.stage_graph import located_functions, lookups_of
 from hayase.engine.home import Home
 
@@ -203,17 +203,18 @@ def _with_query(current: Definition, name: str, text: str) -> PipelineDeclaratio
 def add_query(home: Home, name: str, text: str, start: Start = "earliest") -> Definition:
     """Add a query to the newest definition; it starts at the earliest retained record, or with records from `now` on."""
 
-    def edit(current: Definition) -> tuple[PipelineDeclaration, Any]:
+    def edit(current: Definition) -> Prepared:
         plan_query(current, name, text)
-        return _with_query(current, name, text), current.changes
+        declaration = _with_query(current, name, text)
+        return replace(Prepared.of(current), declaration=declaration, added=(*current.added, name))
 
-    return amend(home, edit, {name: start}, adds=[name])
+    return amend(home, edit, {name: start})
 
 
 def remove_query(home: Home, name: str) -> Definition:
     """Remove a query that was added by command; its output stays. Refused if the file declares it, or while others read it."""
 
-    def edit(current: Definition) -> tuple[PipelineDeclaration, Any]:
+    def edit(current: Definition) -> Prepared:
         queries = current.declaration.queries
         if name not in {query.name for query in queries}:
             raise UnknownName("query", name, current.added)
@@ -227,6 +228,7 @@ def remove_query(home: Home, name: str) -> Definition:
             listed = ", ".join(f'"{reader}"' for reader in sorted(readers))
             raise DeclarationError(f'query "{name}" is read by {listed}', "change or remove what reads it first")
         kept = tuple(query for query in queries if query.name != name)
-        return replace(current.declaration, queries=kept), current.changes
+        added = tuple(query for query in current.added if query != name)
+        return replace(Prepared.of(current), declaration=replace(current.declaration, queries=kept), added=added)
 
     return amend(home, edit)

@@ -20,7 +20,7 @@ from hayase.core.errors import DamagedState, HayaseError, StreamError, UnknownNa
 from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.stages import MAIN, OPERATIONS, query_of
 from hayase.engine.definition.definitions import Definition, latest
-from hayase.engine.definition.proposals import amend
+from hayase.engine.definition.proposals import Prepared, amend
 from hayase.engine.home import Home
 from hayase.engine.results import snapshots
 from hayase.streams import StreamLog, durable
@@ -129,7 +129,7 @@ def _begin_readers_anew(home: Home, stream: str) -> tuple[str, ...]:
     )
     if not readers:
         return ()
-    amended = amend(home, lambda current: (current.declaration, current.changes), dict.fromkeys(readers, "earliest"))
+    amended = amend(home, Prepared.of, dict.fromkeys(readers, "earliest"))
     return tuple(record.name for record in amended.records if record.generation == amended.version)
 
 
