@@ -44,6 +44,27 @@ export interface Notice {
   text: string;
 }
 
+export interface QueueFigures {
+  stage: string;
+  stream: string;
+  rate: number;
+  service: number;
+  load: number;
+  share: number;
+  waiting: number;
+}
+
+export interface LaneFigures {
+  lane: string;
+  policy: string;
+  u: number | null;
+  slots: number;
+  load: number;
+  empty: number;
+  queues: QueueFigures[];
+  more: number;
+}
+
 export interface Pipeline {
   name: string;
   state: string;
@@ -57,6 +78,7 @@ export interface Pipeline {
   nodes: PipelineNode[];
   edges: PipelineEdge[];
   problems: Notice[];
+  governor: LaneFigures[];
 }
 
 export interface History {
@@ -233,6 +255,10 @@ export async function get<T>(path: string, parameters: Parameters = {}, abort?: 
 
 export async function post<T>(path: string, body: string, kind = "application/json"): Promise<T> {
   return ask<T>(path, { method: "POST", body, headers: { "Content-Type": kind } });
+}
+
+export async function patch<T>(path: string, body: string): Promise<T> {
+  return ask<T>(path, { method: "PATCH", body, headers: { "Content-Type": "application/json" } });
 }
 
 async function ask<T>(path: string, options: RequestInit): Promise<T> {

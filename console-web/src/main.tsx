@@ -24,7 +24,10 @@ const TITLES: Record<Page, string> = {
   dead: "Dead letters",
   tables: "Tables",
   playground: "Playground",
+  operations: "Operations and governor",
 };
+/** Titles in the head, where they would not fit. */
+const SHORT: Partial<Record<Page, string>> = { operations: "Operations" };
 const VIEWS: Record<Page, () => preact.JSX.Element> = {
   pipeline: PipelinePage,
   queries: QueriesPage,
@@ -32,6 +35,7 @@ const VIEWS: Record<Page, () => preact.JSX.Element> = {
   dead: DeadPage,
   tables: TablesPage,
   playground: lazyPage(() => import("./pages/playground").then((page) => page.PlaygroundPage)),
+  operations: lazyPage(() => import("./pages/operations").then((page) => page.OperationsPage)),
 };
 const tokenRequired = signal(false);
 const help = signal(false);
@@ -83,7 +87,7 @@ function Head({ page }: { page: Page }) {
       <nav aria-label="Pages">
         {PAGES.map((each, at) => (
           <a key={each} href={hashOf(each)} aria-current={each === page ? "page" : undefined} title={`${TITLES[each]} (key ${at + 1})`}>
-            {TITLES[each]}
+            {SHORT[each] ?? TITLES[each]}
             {each === "dead" && now !== null && now.dead_open > 0 && <span class="count">{whole(now.dead_open)}</span>}
           </a>
         ))}

@@ -2,7 +2,7 @@
 
 import { computed, signal } from "@preact/signals";
 
-export const PAGES = ["pipeline", "queries", "streams", "dead", "tables", "playground"] as const;
+export const PAGES = ["pipeline", "queries", "streams", "dead", "tables", "playground", "operations"] as const;
 export type Page = (typeof PAGES)[number];
 
 export interface Route {

@@ -17,11 +17,12 @@ import httpx
 class RunningShop:
     """The demo shop in a process of its own, on Spark, and a client of it."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, token: str = "") -> None:
         hayase = Path(sys.executable).with_name("hayase")
         self.process = subprocess.Popen(
             [hayase, "demo", "--keep", "--plain", "--home", home],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "HAYASE_TOKEN": token},
         )  # fmt: skip
         self.output: list[str] = []
         self.url = ""
@@ -34,7 +35,8 @@ class RunningShop:
         assert self.url, "".join(self.output)
         self._reader = threading.Thread(target=lambda: self.output.extend(self.process.stdout or ()), daemon=True)
         self._reader.start()
-        self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=60)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=60, headers=headers)
 
     def get(self, path: str) -> Any:
         answer = self.http.get(path)

@@ -133,6 +133,7 @@ def test_keys_lead_through_the_pages(page: Page, running: RunningShop) -> None:
         ("4", "Dead letters"),
         ("5", "Tables"),
         ("6", "Playground"),
+        ("7", "Operations and governor"),
         ("1", "Pipeline"),
     ):
         page.keyboard.press(key)

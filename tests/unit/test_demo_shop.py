@@ -243,3 +243,13 @@ def test_what_it_says_to_try_works_and_what_was_changed_is_not_judged(
     scores = {row["uuid"]: row["score"] for row in pipeline.results("scores").rows()}
     orders = pipeline.results("orders").table().to_pylist()
     assert scores == {each["uuid"]: scoring_fix.score([each])["score"] for each in orders}
+
+
+def test_hints_for_a_server_with_a_token_send_it(tmp_path: Path) -> None:
+    requests = [
+        each.command
+        for each in hints(tmp_path, "http://127.0.0.1:1", "taro", with_token=True)
+        if "curl" in each.command
+    ]
+    assert len(requests) == 3
+    assert all('-H "Authorization: Bearer $HAYASE_TOKEN"' in request for request in requests)

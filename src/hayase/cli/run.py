@@ -247,9 +247,11 @@ def demo(
     Example: [cyan]hayase demo --seconds 60[/]
 
     As long as you like: [cyan]hayase demo --keep[/]
+
+    With a token in the variable HAYASE_TOKEN, the browser asks for it, and the operation can be changed there.
     """
     from hayase.demo.runner import Options, run_demo
 
     with log_output(verbose=is_verbose(), file=log_file, form=log_format):
-        if not run_demo(Options(seconds, home, master, plain or is_verbose(), fast, keep)):
+        if not run_demo(Options(seconds, home, master, plain or is_verbose(), fast, keep, token=_token(None))):
             raise typer.Exit(1)

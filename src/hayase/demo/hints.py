@@ -30,8 +30,10 @@ def program_name() -> str:
     return "hayase" if known else shlex.quote(str(beside))
 
 
-def hints(home: Path, url: str, customer: str, program: str = "hayase") -> list[Hint]:
-    """Return the commands for a home served at `url`; `customer` is one who buys, `program` the command `hayase`."""
+def hints(home: Path, url: str, customer: str, program: str = "hayase", *, with_token: bool = False) -> list[Hint]:
+    """Return the commands for a home served at `url`, with a token or without; `customer` is one who buys, `program` the command
+    `hayase`."""
+    curl = 'curl -H "Authorization: Bearer $HAYASE_TOKEN"' if with_token else "curl"
     at = f"--home {shlex.quote(str(home))}"
     fix = f"--from-file {shlex.quote(scoring_fix.__file__)}"
     export = shlex.quote(str(home / "orders.parquet"))
@@ -39,9 +41,9 @@ def hints(home: Path, url: str, customer: str, program: str = "hayase") -> list[
         Hint("a customer's purchases, and as they were at midnight", f"{program} tables get purchases {customer} {at}"),
         Hint("", f"{program} tables get purchases {customer} --as-of 2026-01-01T00:00Z {at}"),
         Hint("sprees as they begin and end", f"{program} streams tail spree -f {at}"),
-        Hint("the same over HTTP, and other results", f"curl -N {url}/queries/spree/changes"),
-        Hint("", f"curl {url}/tables/purchases/{customer}"),
-        Hint("", f"curl {url}/queries/revenue"),
+        Hint("the same over HTTP, and other results", f"{curl} -N {url}/queries/spree/changes"),
+        Hint("", f"{curl} {url}/tables/purchases/{customer}"),
+        Hint("", f"{curl} {url}/queries/revenue"),
         Hint("another query, over all orders so far", f"{program} streams export orders {export} {at}"),
         Hint("", f'{program} query "{ITEMS}" -s orders={export} --emit final'),
         Hint("records that could not be processed, and why", f"{program} dead list --grouped {at}"),

@@ -44,7 +44,7 @@ CHECK = 0.05
 @dataclass(frozen=True, slots=True)
 class Options:
     """`seconds` is how long the shop runs after the first result; `fast` sends the first `ticks` at once instead, `keep` runs
-    until Ctrl-C. `home` is a temporary directory by default."""
+    until Ctrl-C. `home` is a temporary directory by default. With a `token` requests need it, and may change the operation."""
 
     seconds: float = 30.0
     home: Path | None = None
@@ -53,6 +53,7 @@ class Options:
     fast: bool = False
     keep: bool = False
     ticks: int = 130
+    token: str | None = None
 
 
 def run_demo(options: Options) -> bool:
@@ -85,9 +86,11 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
         stack.enter_context(pipeline.home.lock())
         logs = Logs(pipeline.home, pipeline.apply())
         ledger = stack.enter_context(open_ledger(pipeline.home))
-        server = stack.enter_context(_served(ledger))
-        display.say(f"the shop in a browser: {server.url}")
-        display.show_hints(hints(home, server.url, Shop().on_spree(0), program_name()))
+        server = stack.enter_context(_served(ledger, options.token))
+        needed = " (it asks for the token)" if options.token else ""
+        display.say(f"the shop in a browser: {server.url}{needed}")
+        customer = Shop().on_spree(0)
+        display.show_hints(hints(home, server.url, customer, program_name(), with_token=options.token is not None))
         session = session_start.result()
         stack.enter_context(stderr_in(log_file(pipeline.home)))  # PySpark's threads print tracebacks when interrupted
         with run_lanes(
@@ -147,14 +150,18 @@ def open_shop(home: Path) -> Pipeline:
 
 
 @contextlib.contextmanager
-def _served(ledger: Ledger) -> Iterator[Server]:
+def _served(ledger: Ledger, token: str | None) -> Iterator[Server]:
     """Serve the home over HTTP inside the block: at the usual port, or at any free one if that is taken."""
     from hayase.serving import Status, serving
 
     status = Status("starting", ledger.latest())
     with contextlib.ExitStack() as stack:
         try:
-            server = stack.enter_context(serving(ledger.home, SERVED_AT, tables=ledger.tables, status=status))
+            server = stack.enter_context(
+                serving(ledger.home, SERVED_AT, tables=ledger.tables, status=status, token=token)
+            )
         except EnvironmentUnfit:
-            server = stack.enter_context(serving(ledger.home, "127.0.0.1:0", tables=ledger.tables, status=status))
+            server = stack.enter_context(
+                serving(ledger.home, "127.0.0.1:0", tables=ledger.tables, status=status, token=token)
+            )
         yield server
