@@ -99,6 +99,24 @@ class TestCommands:
         assert "reads" in hayase_("ops", "add", "more", "--function", "fix:score").err
         assert definitions.latest_version(Home(shop / "home")) == 1
 
+    def test_a_change_is_tried_first(self, hayase_: Command, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        told = hayase_("ops", "try", "scores", "--from-file", "fix.py", "--windows", "2")
+        assert [(row["results"], row["failure"]) for row in told.rows] == [
+            ([{"user": "taro", "score": 10.0}], None), ([{"user": "taro", "score": 8.0}], None),
+        ]  # fmt: skip
+        (shop / "broken.py").write_text("def score(records):\n    return records[0]['usr']\n")
+        told = hayase_("ops", "try", "scores", "--from-file", "broken.py")
+        assert (told.code, {row["failure"]["reason"] for row in told.rows}) == (1, {"KeyError: 'usr'"})
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", "200")
+        assert (
+            "2 windows tried, 0 failed: an update would pass" in hayase_("ops", "try", "scores", "--windows", "2").out
+        )
+        told = hayase_("ops", "try", "scores", "--from-file", "broken.py")
+        assert "failed: KeyError: 'usr' in score, line 2" in told.out
+        assert "6 windows tried, 6 failed: an update would be refused" in told.out
+        assert definitions.latest_version(Home(shop / "home")) == 1
+
     def test_on_a_screen(self, hayase_: Command, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         hayase_(
             "ops",

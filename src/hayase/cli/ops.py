@@ -1,4 +1,4 @@
-"""The commands `hayase ops`: add, update, remove, rollback, list, show, history.
+"""The commands `hayase ops`: add, try, update, remove, rollback, list, show, history.
 
 They change the definition in the home, whether or not the pipeline runs; the pipeline file stays as it is.
 """
@@ -21,8 +21,11 @@ from hayase.core.declaration_fields import OPERATION, Field
 from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from hayase.engine.definition.definitions import Definition
     from hayase.engine.definition.operation_changes import OperationVersion
+    from hayase.engine.definition.trial_runs import TrialRun
     from hayase.engine.home import Home
 
 __all__ = ["app"]
@@ -30,7 +33,7 @@ __all__ = ["app"]
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 app = typer.Typer(
-    help="Operations, changed while the pipeline runs: add, update, remove, rollback, list, show, history.",
+    help="Operations, changed while the pipeline runs: add, try, update, remove, rollback, list, show, history.",
     epilog="Example: [cyan]hayase ops update scores --from-file fix.py[/]",
     no_args_is_help=True,
 )
@@ -122,17 +125,43 @@ def update(
 
     Only an option: [cyan]hayase ops update scores --time-limit "5 s" --attempts 1[/]
     """
-    from hayase.engine.definition.operation_changes import history, update_operation
+    from hayase.engine.definition.operation_changes import update_operation
 
     place = locate(pipeline, home).home
-    data = _operation_data(options)
-    if from_file is not None:
-        before = None if "function" in data else history(place, name)[-1].declaration
-        data["function"] = _in_file(from_file, data.get("function") or (name if before is None else before.function))
+    data = _changed_data(place, name, from_file, options)
     if not data and reset is None:
         raise typer.BadParameter("give at least one option to change", param_hint="OPTIONS")
     definition = update_operation(place, name, data, _directory(pipeline), None if reset is None else reset.value)
     _report(place, definition, name, "is changed")
+
+
+@app.command("try")
+@_with_field_options
+def try_(
+    name: Name,
+    from_file: FromFile = None,
+    windows: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100, help="How many of the newest windows to try it on.")
+    ] = 20,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+    json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Try a change of an operation on the newest records: what each window gives, or why it fails. Nothing is written.
+
+    The exit code is 1 if an update would be refused: the function fails for half of the windows or more.
+
+    Example: [cyan]hayase ops try scores --from-file fix.py[/]
+    """
+    from hayase.engine.definition.trial_runs import try_update
+
+    place = locate(pipeline, home).home
+    data = _changed_data(place, name, from_file, options)
+    run = try_update(place, name, data, _directory(pipeline), windows=windows)
+    _show_trial(run, as_json(json))
+    if not run.passes:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -268,6 +297,17 @@ def _operation_data(options: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
+def _changed_data(home: Home, name: str, from_file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields to change of an operation; a file without the name of a function has that of the present one."""
+    from hayase.engine.definition.operation_changes import history
+
+    data = _operation_data(options)
+    if from_file is not None:
+        before = None if "function" in data else history(home, name)[-1].declaration
+        data["function"] = _in_file(from_file, data.get("function") or (name if before is None else before.function))
+    return data
+
+
 def _in_file(file: Path, function: str) -> str:
     """Return the name of a function in a file; a module in `function` is ignored."""
     if file.suffix != ".py":
@@ -286,6 +326,42 @@ def _directory(pipeline: Path | None) -> str:
 def _report(home: Home, definition: Definition, name: str, what: str) -> None:
     when = "takes effect at the next batch" if home.is_locked() else "takes effect when the pipeline runs next"
     typer.echo(f"{name} {what}: version {definition.version} of {definition.declaration.name}, which {when}")
+
+
+def _show_trial(run: TrialRun, json: bool) -> None:
+    """Show the windows of a trial, the newest first, and a line about all of them."""
+    import orjson
+
+    from hayase.streams.record_text import record_text
+
+    def texts(rows: pa.Table) -> list[str]:
+        return [record_text(row) for row in rows.to_pylist()]
+
+    windows = run.windows[::-1]
+    if json:
+        _write(
+            {
+                "records": [orjson.Fragment(text) for text in texts(window.records)],
+                "results": [orjson.Fragment(text) for text in texts(window.results)],
+                "failure": None if window.failure is None else window.failure.as_json(),
+                "seconds": window.seconds,
+            }
+            for window in windows
+        )
+        return
+    from rich.text import Text
+
+    from hayase.console.listings import plain_table
+
+    table = plain_table("gives", "for")
+    for window in windows:
+        failure, records = window.failure, texts(window.records)
+        gives = "\n".join(texts(window.results)) if failure is None else f"failed: {failure.reason}{failure.place}"
+        table.add_row(Text(gives or "nothing"), Text("\n".join(records[:3]) + ("\n…" if len(records) > 3 else "")))
+    output().print(table)
+    verdict = "an update would pass its check" if run.passes else "an update would be refused"
+    untried = f", no time for {run.untried} more" if run.untried else ""
+    output().print(f"\n{len(windows)} windows tried, {run.failed} failed{untried}: {verdict}", markup=False)
 
 
 def _write(rows: Any) -> None:
