@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from console_checks import PICTURES, check, panel
 from playwright.sync_api import Page, expect
 from running_shop import RunningShop
 
 from hayase.demo import scoring_fix
+from serving_shop import shop as small_shop
 
 TOKEN = "Zp-q0Jm3vYx8kT2s"
 SLOW = 120_000
@@ -140,3 +142,12 @@ def test_without_a_token_nothing_can_be_run(page: Page, running: RunningShop) ->
         expect(page.get_by_role("button", name=name, exact=True)).to_be_disabled()
     expect(page.get_by_role("textbox", name="Code of scores")).to_contain_text("def score")
     expect(panel(page, re.compile("^Governor$")).get_by_role("slider")).to_be_enabled()
+
+
+def test_a_pipeline_without_operations(page: Page, tmp_path: Path) -> None:
+    with small_shop(tmp_path / "shop") as made:
+        page.goto(f"{made.server.url}/#/operations")
+        expect(page.locator(".empty").first).to_contain_text("This pipeline has no operations")
+        governor = panel(page, re.compile("^Governor$"))
+        expect(governor).to_contain_text("Set by the pipeline file, or its default.")
+        assert Axe().run(page).response["violations"] == []

@@ -22,6 +22,8 @@ import hayase as hy
 import marking
 from hayase.core.stages import MAIN
 from hayase.engine.batch.gate import FileGate
+from hayase.engine.batch.lane_governor import governor_statuses
+from hayase.engine.definition.governor_dial import set_dial
 from hayase.engine.definition.operation_changes import add_operation, remove_operation, update_operation
 from hayase.engine.spark import lane
 from hayase.engine.spark.lanes import Lanes
@@ -134,6 +136,28 @@ def test_operations_come_change_and_go_while_others_do_not_notice(
     assert max(old) < min(new), "and the change between two batches"
     copies = p.results("copies").table().num_rows
     assert copies == 700
+
+
+def test_the_dial_reaches_lanes_that_run(spark: SparkSession, tmp_path: Path) -> None:
+    p = shop(tmp_path)
+    p.query("copies", "select user, amount from events")
+    p.operation(marking.mark, reads="events", writes="marks", schema=marking.MARKS, attempts=1)
+    p.append("events", events(0, 50))
+    p.apply()
+
+    def dials() -> set[float | None]:
+        seen = governor_statuses(p.home)
+        return {status.u for status in seen} if len(seen) == 2 else set()
+
+    with run_lanes(p.home, session=spark) as lanes:
+        until(lambda: dials() == {0.97}, lanes)
+        set_dial(p.home, 0.25)
+        p.append("events", events(50, 100))
+        until(lambda: dials() == {0.25}, lanes)
+        until(lanes.is_idle, lanes)
+    assert p.results("copies").table().num_rows == 100
+    processed = [each for first in (0, 50) for each in events(first, first + 50) if each["amount"] not in marking.BAD]
+    assert len(p.results("marks").rows()) == len(processed)
 
 
 def _rows(p: hy.Pipeline, name: str) -> list[dict[str, Any]]:
