@@ -100,20 +100,17 @@ class OperationRoutes:
         """
         asked = await self._body(request, TrialAsked)
 
-        def attempt(data: dict[str, Any], directory: str | None) -> TrialRun:
+        def attempt(data: dict[str, Any], directory: str | None) -> bytes:
             from hayase.engine.definition.trial_runs import try_update  # slow to import
 
             anew = asked.reset is not None
-            return try_update(self.service.home, operation, data, directory, windows=asked.windows, anew=anew)
+            run = try_update(self.service.home, operation, data, directory, windows=asked.windows, anew=anew)
+            return json_text({"name": operation, **_shown_run(run)})
 
-        run = await self.desk.run_change(
+        body = await self.desk.run_change(
             _make_change, lambda: self._with_present_function(operation, asked, attempt), self.desk.limits.trial
         )
-        body = {
-            "name": operation, "schema": run.schema, "tried": len(run.windows), "failed": run.failed, "untried": run.untried,
-            "passes": run.passes, "windows": _shown_windows(run),
-        }  # fmt: skip
-        return Response(json_text(body), media_type=JSON, headers={"Cache-Control": "no-store"})
+        return Response(body, media_type=JSON, headers={"Cache-Control": "no-store"})
 
     async def add_operation(self, request: Request) -> Response:
         """Add an operation: the text of a module, and the fields of an operation in a pipeline file.
@@ -223,6 +220,17 @@ def _with_source(
     with tempfile.TemporaryDirectory(prefix="hayase-source-") as directory:
         (Path(directory) / f"{module}.py").write_text(asked.source, encoding="utf-8")
         return change({**data, "function": f"{module}:{attribute}"}, directory)
+
+
+def _shown_run(run: TrialRun) -> dict[str, Any]:
+    return {
+        "schema": run.schema,
+        "tried": len(run.windows),
+        "failed": run.failed,
+        "untried": run.untried,
+        "passes": run.passes,
+        "windows": _shown_windows(run),
+    }
 
 
 def _shown_windows(run: TrialRun) -> list[dict[str, Any]]:
