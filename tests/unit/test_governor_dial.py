@@ -19,6 +19,7 @@ from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
 from hayase.engine.definition import definitions
 from hayase.engine.definition.definitions import Dial
 from hayase.engine.definition.governor_dial import dial_status, set_dial
+from hayase.engine.definition.query_changes import add_query, remove_query
 from hayase.engine.home import Home
 from hayase.pipeline import Pipeline
 from hayase.serving import Status, serving
@@ -129,6 +130,16 @@ class TestBesideTheFile:
         pipeline = Pipeline("shop", home=shop / "home")
         pipeline.declaration = by_home.declaration  # as commands read it from the home
         assert pipeline.apply().dial == by_home.dial
+
+    def test_beside_a_query_that_was_added(self, shop: Path) -> None:
+        home = Home(shop / "home")
+        add_query(home, "large", "select user, amount from orders where amount > 10")
+        assert set_dial(home, 0.5).added == ("large",)
+        kept = apply(shop)
+        assert (kept.added, dial_status(kept).u, kept.version) == (("large",), 0.5, 3)
+        removed = remove_query(home, "large")
+        assert (removed.added, dial_status(removed).u) == ((), 0.5)
+        assert set_dial(home, None).dial is None
 
     def test_a_plan_says_what_becomes_of_it(self, hayase_: Command, shop: Path) -> None:
         set_dial(Home(shop / "home"), 0.5)
