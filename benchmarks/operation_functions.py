@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-__all__ = ["SERVICE", "SHORT", "newer", "older", "poisonous", "serve", "trivial"]
+__all__ = ["SERVICE", "SHORT", "lasting", "newer", "older", "poisonous", "serve", "trivial"]
 
 SERVICE = 0.02
 """Seconds that `serve` sleeps, which costs no CPU time: many workers fit on few cores."""
@@ -25,6 +25,12 @@ def trivial(records: Window) -> dict[str, Any]:
 def serve(records: Window) -> dict[str, Any]:
     """A slow one."""
     time.sleep(SERVICE)
+    return {"number": records[-1]["number"]}
+
+
+def lasting(records: Window) -> dict[str, Any]:
+    """One that takes as many milliseconds as the record says, which costs no CPU time."""
+    time.sleep(float(records[-1]["kind"]) / 1000)
     return {"number": records[-1]["number"]}
 
 

@@ -1,7 +1,9 @@
-"""Operations: what isolation costs, poison on Spark, and a change of one operation while two are under load.
+"""Operations: what isolation costs, speed and poison on Spark, and a change of one operation while two are under load.
 
 isolation   windows/s of a function that does next to nothing: called in the process of the kernel, in a child process, and
             through a lane on Spark
+speed       a backlog of records whose calls take 1, 3, 10 and 100 ms, to plain processes that call the same function
+            (`benchmarks.operation_speed`)
 poison      100,000 records that take 1 ms each, of which 10% raise, and 0.1% each end the process, make it crash, or hang until
             the limit of 200 ms; beside as many without poison. What the limits themselves take is taken off: a hang has its
             200 ms in every attempt. Poison takes its 1 ms too, in every attempt; with 1 and with 3 of them
@@ -26,6 +28,7 @@ import pyarrow as pa
 
 from benchmarks import operation_functions as functions
 from benchmarks.measure import alternate, cpu_seconds, median, seconds_of, until_idle
+from benchmarks.operation_speed import MILLISECONDS, measure_speed, plain_processes, ratios_of
 from hayase import Pipeline
 from hayase.core.function_sources import source_of
 from hayase.core.stages import OFFSET, TIME
@@ -60,6 +63,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
     session = open_session(local_master(WORKERS))
     try:
         on_spark = _flood(session, 50_000 if quick else 400_000)
+        speeds = _speeds(session, 4.0 if quick else 20.0, 1 if quick else 3)
         poison = _poison(session, 5_000 if quick else 100_000)
         change = _hot_change(session, 300, 6.0 if quick else 20.0)
     finally:
@@ -69,6 +73,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         "windows_per_second": isolation,
         "spark_windows_per_second": on_spark,
         "spark_workers": WORKERS,
+        "speed": speeds,
         "poison": poison,
         "hot_change": change,
         "picture": str(picture),
@@ -80,6 +85,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
                 for what in ("cpu", "wall")
             },
             "windows a second on Spark, to one kernel with a child": on_spark / isolation[1]["child"]["wall"],
+            **ratios_of(speeds),
             "poison: good records that are lost or repeated (0)": poison["good_wrong"],
             "poison: bad records without exactly one dead letter (0)": poison["bad_wrong"],
             **{
@@ -195,6 +201,15 @@ class Running:
     def until_idle(self) -> None:
         until_idle(self.lanes)
 
+    def until_committed(self, name: str, end: int, patience: float = 900.0) -> None:
+        """Wait until an output has so many records; unlike `until_idle`, that costs next to nothing."""
+        until = time.monotonic() + patience
+        while not self.commits[name] or self.commits[name][-1][1] < end:
+            self.lanes.check()
+            if time.monotonic() > until:
+                raise TimeoutError(f"{name} has not {end} records")
+            time.sleep(0.02)
+
 
 @contextlib.contextmanager
 def _running(session: Any, operations: dict[str, Callable[..., Any]], schema: str, **options: Any) -> Iterator[Running]:
@@ -227,6 +242,30 @@ def _flood(session: Any, windows: int) -> float:
         it.until_idle()
         it.append("q_trivial", _records(windows, windows // 4))
         return windows / seconds_of(it.until_idle)
+
+
+def _speeds(session: Any, seconds: float, rounds: int) -> dict[int, dict[str, Any]]:
+    """Measure calls of all lengths, `seconds` of them for every worker in a round."""
+    speeds = {}
+    with plain_processes(WORKERS) as plain:
+        for milliseconds in MILLISECONDS:
+            count = round(seconds * WORKERS * 1000 / milliseconds)
+            with _running(session, {"lasting": functions.lasting}, "number bigint") as it:
+                for _ in range(WARM_UPS):
+                    _lasting(it, milliseconds, max(count // 10, 5 * WORKERS))
+                speeds[milliseconds] = measure_speed(
+                    plain.records_per_second, partial(_lasting, it), milliseconds, count, rounds
+                )
+    return speeds
+
+
+def _lasting(it: Running, milliseconds: int, count: int) -> float:
+    """Append records whose calls take so many milliseconds, and return the seconds until the last result is committed."""
+    end = it.outputs["lasting"].index().next + count
+    began = time.monotonic()
+    it.append("q_lasting", _records(count, 0, [f"{milliseconds}"] * count))
+    it.until_committed("lasting", end)
+    return next(moment for moment, at in it.commits["lasting"] if at >= end) - began
 
 
 def _poison(session: Any, count: int) -> dict[str, Any]:

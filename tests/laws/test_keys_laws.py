@@ -1,4 +1,4 @@
-"""Laws of keys: equal bytes exactly for equal keys, the index is a dict, the split a stable permutation."""
+"""Laws of keys: equal bytes exactly for equal keys, the index is a dict, the split a stable permutation, dealing is even."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hayase.core.keys import KeyIndex, buckets, decode, encode, hashes, split
+from hayase.core.keys import KeyIndex, buckets, deal, decode, encode, hashes, split
 
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.bool_(): st.booleans(),
@@ -153,3 +153,29 @@ def test_split_is_a_stable_permutation_by_bucket(columns: list[pa.Array], count:
     for _, part in parts:
         taken = batch.take(part.column("at"))
         assert [plain([column]) for column in part.columns] == [plain([column]) for column in taken.columns]
+
+
+@given(st.integers(0, 300), st.integers(0, 2**62), st.integers(1, 20))
+@untimed
+def test_dealing_is_even_and_keeps_the_order(rows: int, start: int, count: int) -> None:
+    parts = deal(pa.record_batch({"at": np.arange(rows)}), start, count)
+    dealt = [part.column("at").to_pylist() for _, part in parts]
+    assert sorted(at for part in dealt for at in part) == list(range(rows))
+    assert all(part == sorted(part) for part in dealt)
+    assert [bucket for bucket, _ in parts] == sorted({bucket for bucket, _ in parts})
+    sizes = [len(part) for part in dealt] + [0] * (count - len(parts))
+    assert max(sizes) - min(sizes) <= 1
+    if rows:
+        ((first, _),) = deal(pa.record_batch({"at": [0]}), start, count)
+        assert first == start % count, "single rows with consecutive starts fill all buckets"
+
+
+@given(st.integers(2, 8), st.integers(0, 100))
+@untimed
+def test_rows_that_recur_at_regular_intervals_are_dealt_to_all_buckets(count: int, start: int) -> None:
+    rows = np.arange(count * 200)
+    regular = [np.count_nonzero(part.column("at").to_numpy() % count == 0) for _, part in deal(
+        pa.record_batch({"at": rows}), start, count
+    )]  # fmt: skip
+    assert sum(regular) == 200
+    assert max(regular) <= 2 * 200 / count

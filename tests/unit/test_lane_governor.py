@@ -191,16 +191,26 @@ class TestOperations:
         lane.feedback = replace(lane.feedback, slots=6)
         assert lane.step(1.0) == {"slow<s": 30, "fast<t": 300}
 
-    @pytest.mark.parametrize(("cost", "seconds"), [(0.0, 1.0), (0.05, 1.0), (0.3, 3.0), (5.0, 4.0)])
+    @pytest.mark.parametrize(
+        ("cost", "others", "seconds"),
+        [(0.0, 0, 1.0), (0.05, 0, 1.0), (0.15, 1, 3.0), (0.3, 0, 6.0), (0.3, 1, 4.0), (5.0, 0, 8.0), (5.0, 3, 4.0)],
+    )
     def test_batches_that_cost_much_by_themselves_get_more_work_while_there_is_a_backlog(
-        self, cost: float, seconds: float
+        self, cost: float, others: int, seconds: float
     ) -> None:
-        lane = Lane(defined({"op": ["s"]}), {"op": 0.01})
+        lane = Lane(defined({"op": ["s", *(f"q{other}" for other in range(others))]}), {"op": 0.01})
         lane.logs["s"].end = 10**6
         taken = lane.step()
         for _ in range(40):
             taken = lane.step(taken["op<s"] * 0.01 + cost)
         assert taken["op<s"] == pytest.approx(seconds / 0.01, rel=0.01)
+
+    def test_the_first_batch_already_tells_what_one_costs(self) -> None:
+        lane = Lane(defined({"op": ["s"]}), {"op": 0.01})
+        lane.logs["s"].end = 10**6
+        taken = lane.step()
+        taken = lane.step(taken["op<s"] * 0.01 + 0.3)
+        assert taken["op<s"] == pytest.approx(6.0 / 0.01, rel=0.01)
 
     def test_a_pause_without_a_backlog_is_no_cost_of_a_batch(self) -> None:
         lane = Lane(defined({"op": ["s"]}), {"op": 0.01})
@@ -212,7 +222,7 @@ class TestOperations:
 
     @pytest.mark.parametrize(
         ("governor", "records"),
-        [(GovernorDeclaration(seconds=0.5), 50), (GovernorDeclaration(options=(("longest", 1.0),)), 400)],
+        [(GovernorDeclaration(seconds=0.5), 50), (GovernorDeclaration(options=(("longest", 1.0),)), 800)],
     )
     def test_declared_seconds_are_kept_whatever_a_batch_costs(
         self, governor: GovernorDeclaration, records: int
@@ -325,6 +335,13 @@ class TestTheMainLane:
         lane.look(0.01)
         assert lane.poll_after == pytest.approx(0.01)
         assert lane.look(0.02) == {"job<s": 5}
+
+    @pytest.mark.parametrize(("lane", "seconds"), [(MAIN, 0.05), (OPERATIONS, 0.25)])
+    def test_the_looks_at_a_lane_without_stages_are_spaced(self, lane: str, seconds: float) -> None:
+        empty = Lane(defined({}, lane))
+        assert empty.look() == {}
+        assert empty.poll_after == seconds
+        assert not empty.governor.left_behind
 
     def test_the_looks_at_an_idle_lane_are_spaced(self) -> None:
         lane = Lane(defined({"a": ["s"]}, MAIN))

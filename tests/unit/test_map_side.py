@@ -103,6 +103,23 @@ def test_a_stage_without_a_kernel_keeps_the_order_of_the_log(pipeline: hy.Pipeli
     assert data[0].rows.column("at").to_pylist() == [5, 1, 3]
 
 
+def test_operations_on_single_records_get_as_many_in_every_bucket(tmp_path: Path) -> None:
+    p = hy.Pipeline("calls", home=tmp_path / "home", buckets=3)
+    for stream in ("a", "b"):
+        p.stream(stream, "at bigint", time="at", time_unit="us")
+    p.operation("operator:itemgetter", reads=["a", "b"], writes="done", schema="x bigint")
+    (stage,) = stages_of(p.apply()).values()
+    assert [source.dealt for source in stage.inputs] == [True, True]
+    for stream, count in (("a", 10), ("b", 1)):
+        p.append(stream, [{"at": at} for at in range(count)])
+    ends = {"a": Position(10), "b": Position(1)}
+    batch = Batch(Offset(1, {"done": {"a": Position(0), "b": Position(0)}}), Offset(1, {"done": ends}))
+    data = data_in(mapped(p, batch))
+    counts = Counter({(each.input, each.bucket): each.rows.num_rows for each in data})
+    assert sorted(counts[0, bucket] for bucket in range(3)) == [3, 3, 4]
+    assert [bucket for number, bucket in counts if number == 1] == [1], "the second stream begins with another bucket"
+
+
 def test_chunks_are_bounded_by_rows_and_by_bytes(pipeline: hy.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_side, "CHUNK_ROWS", 16)
     monkeypatch.setattr(map_side, "CHUNK_BYTES", 4_000)

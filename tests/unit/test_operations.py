@@ -32,8 +32,8 @@ from hayase.operations.operation_kernel import OperationConfig, OperationKernel
 from hayase.operations.outcomes import Failure, Outcomes, Request
 from hayase.operations.record_windows import WindowSpec
 from hayase.operations.result_rows import fit_results, schema_of_results
-from hayase.operations.user_functions import OperationFunction, Unfit, failure_of
-from hayase.operations.window_runner import run
+from hayase.operations.user_functions import Function, OperationFunction, Unfit, failure_of
+from hayase.operations.window_runner import FIRST_GROUP, LONGEST_GROUP, GroupLength, answers, run
 
 MODULE = Path(__file__).with_name("test_operations_functions.py")
 READS = pa.schema([("x", pa.int64()), ("way", pa.string())])
@@ -207,6 +207,29 @@ def test_how_long_the_function_was_at_work_is_told_of_every_window(directory: st
         assert done.nanoseconds.sum() >= 3_000_000
         if name == "napping":
             assert done.nanoseconds.min() >= 3_000_000
+
+
+def test_results_are_handed_over_in_groups_that_grow_from_group_to_group() -> None:
+    calls: list[int] = []
+    function = Function(lambda window: calls.append(window[0]["x"]) or {"x": 1}, "records")
+    at = np.arange(4)
+    request = Request(rows_of(None, None, None, None), at, at + 1)
+    (whole,) = answers(function, WRITES, request, [0, 0], length=GroupLength(10**12))
+    assert (whole.counts.tolist(), calls) == ([1, 1, 1, 1], [0, 1, 2, 3])
+    calls.clear()
+    length = GroupLength(-1)
+    groups = answers(function, WRITES, request, [0, 0], length=length)
+    assert next(groups).counts.tolist() == [1]
+    assert calls == [0], "a window that took too long is handed over before the next begins"
+    length.nanoseconds = 10**12
+    assert [group.counts.tolist() for group in groups] == [[1, 1, 1]]
+    grown = GroupLength()
+    lengths = []
+    for _ in range(100):
+        lengths.append(grown.nanoseconds)
+        grown.grow()
+    steps = {later - sooner for sooner, later in pairwise(lengths)}
+    assert (lengths[0], lengths[-1], len(steps)) == (FIRST_GROUP, LONGEST_GROUP, 2), "equal steps, and none at the end"
 
 
 def test_processes_that_a_function_leaves_behind_end_with_the_child(work: Children) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import operation_functions, operations
+from benchmarks import operation_functions, operation_speed, operations
 
 from pictures import is_png, saved_graphs
 
@@ -36,6 +36,27 @@ def test_both_kernels_do_the_work(size: int) -> None:
     rates = operations.measure_isolation(size, 20, 1)
     assert set(rates) == {"in-process", "child"}
     assert min(rate for each in rates.values() for rate in each.values()) > 0
+
+
+def test_the_lane_is_compared_with_the_faster_of_the_plain_runs_around_it() -> None:
+    plain, lane = iter([100.0, 50.0, 80.0]), iter([10.0, 20.0])
+    asked: list[tuple[int, int]] = []
+
+    def alone(milliseconds: int, count: int) -> float:
+        asked.append((milliseconds, count))
+        return next(plain)
+
+    speed = operation_speed.measure_speed(alone, lambda milliseconds, count: next(lane), 3, 800, rounds=2)
+    assert asked == [(3, 200)] * 3
+    assert speed["lane_records_per_second"] == [80.0, 40.0]
+    assert (speed["ratios"], speed["best"], speed["median"]) == ([0.8, 0.5], 0.8, 0.65)
+    assert list(operation_speed.ratios_of({3: speed}).values()) == [0.8, 0.65]
+
+
+def test_plain_processes_call_the_function() -> None:
+    with operation_speed.plain_processes(2) as plain:
+        assert 0 < plain.records_per_second(1, 6) <= 2 * 1000
+    assert operation_functions.lasting([{"number": 7, "kind": "1"}]) == {"number": 7}
 
 
 def test_results_of_every_second() -> None:

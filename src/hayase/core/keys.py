@@ -30,6 +30,7 @@ __all__ = [
     "check_atomic_key",
     "check_key_type",
     "check_order_type",
+    "deal",
     "decode",
     "encode",
     "fixed_column",
@@ -45,6 +46,8 @@ __all__ = [
 
 _MOST_COLUMNS = 64
 _MOST_SLOTS = 2**32 - 2
+_GOLDEN = 0x9E3779B97F4A7C15
+"""2**64 divided by the golden ratio: the upper halves of its multiples are spread evenly."""
 _NO_FLAGS = np.empty(0, np.bool_)
 
 
@@ -248,9 +251,30 @@ def split(batch: pa.RecordBatch, key_columns: Sequence[str], count: int) -> list
         return []
     if count == 1 or not key_columns:
         return [(0, batch)]
+    return _split(batch, buckets([batch.column(name) for name in key_columns], count), count)
+
+
+def deal(batch: pa.RecordBatch, start: int, count: int) -> list[tuple[int, pa.RecordBatch]]:
+    """Return the non-empty buckets with their rows in input order; rows go to the buckets in turn, from bucket `start` on.
+
+    No bucket gets two rows more than another. Every round begins with another bucket, which looks random, so that rows that
+    recur at regular intervals do not share a bucket either.
+
+    >>> [(bucket, part.num_rows) for bucket, part in deal(pa.record_batch({"a": [1, 2, 3, 4, 5]}), 7, 4)]
+    [(0, 2), (1, 1), (2, 1), (3, 1)]
+    """
+    if batch.num_rows == 0:
+        return []
+    if count == 1:
+        return [(0, batch)]
+    places = np.arange(batch.num_rows, dtype=np.uint64)
+    turns = places // np.uint64(count) * np.uint64(_GOLDEN) >> np.uint64(32)
+    return _split(batch, ((places + turns + np.uint64(start)) % np.uint64(count)).astype(np.int32), count)
+
+
+def _split(batch: pa.RecordBatch, chosen: np.ndarray, count: int) -> list[tuple[int, pa.RecordBatch]]:
     from hayase.core import key_loops
 
-    chosen = buckets([batch.column(name) for name in key_columns], count)
     rows, ends = np.empty(len(chosen), np.int64), np.zeros(count, np.int64)
     key_loops.order_by_bucket(chosen, ends, rows)
     starts = np.concatenate(([0], ends[:-1]))

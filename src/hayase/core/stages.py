@@ -167,6 +167,7 @@ class Input:
     """A stream as a stage reads it: the map side, the schema of its output, and the columns whose hash chooses the bucket
     (`key`; OFFSET if any bucket will do).
 
+    - `dealt`: rows go to the buckets in turn, whatever the key, so that each gets as many: for stages without state.
     - `broadcast`: every row goes to every bucket, and the records do not count as read.
     - `horizon` (microseconds): records that are older than the greatest event time before them by more than this are refused.
     - `numbered`: the map side gets a column OFFSET too.
@@ -183,6 +184,7 @@ class Input:
     numbered: bool = False
     bucket: int | None = None
     silent: bool = False
+    dealt: bool = False
 
     @property
     def counts(self) -> bool:

@@ -84,15 +84,16 @@ class WindowResults:
 
 @dataclass(slots=True)
 class Pace:
-    """How many windows are called at once: about as many as take a tenth of a second."""
+    """How many windows are called at once: about as many as take half a second. Between two portions the function rests,
+    for about a millisecond; a window that failed is called again after its portion at the earliest."""
 
     windows: int = 64
 
     def follow(self, seconds: float) -> None:
         """Adapt to how long a full portion took."""
-        if seconds < 0.05:
+        if seconds < 0.25:
             self.windows = min(self.windows * 4, 1 << 16)
-        elif seconds > 0.2:
+        elif seconds > 1.0:
             self.windows = max(self.windows // 2, 16)
 
 

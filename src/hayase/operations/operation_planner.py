@@ -325,7 +325,7 @@ def _input(number: int, stream: StreamDeclaration, reads: pa.Schema, window: Win
     bucket = None if key else number if window.per_queue else 0
     columns = {stream.shown_name(name): name for name in stream.arrow_schema.names}
     side = AllColumns(tuple(columns[name] for name in reads.names), tuple(reads.names))
-    return Input(stream.name, side, reads, key, bucket=bucket)
+    return Input(stream.name, side, reads, key, bucket=bucket, dealt=single)
 
 
 def _fingerprint_facts(operation: OperationDeclaration) -> dict[str, object]:

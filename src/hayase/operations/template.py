@@ -54,7 +54,7 @@ from hayase.operations.frames import pack_answer, pack_request, unpack_request
 from hayase.operations.outcomes import Failure, Request
 from hayase.operations.result_rows import schema_of_results
 from hayase.operations.user_functions import Function, OperationFunction, failure_of
-from hayase.operations.window_runner import IDLE, answers, results_for
+from hayase.operations.window_runner import IDLE, GroupLength, answers, results_for
 
 __all__ = ["CHANNEL_LOST", "FAULTY", "MEMORY_SHORT", "TRACE", "main"]
 
@@ -322,15 +322,16 @@ def _serve_child(loaded: _Loaded, sock: socket.socket, shared: int) -> NoReturn:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _limit_memory(loaded.memory)
     _warm_up(loaded)
+    length = GroupLength()
     while True:
         try:
-            _answer(loaded, channel, note)
+            _answer(loaded, channel, note, length)
         except MemoryError:  # outside the function: the records or the results do not fit
             _relieve()
             os._exit(MEMORY_SHORT)
 
 
-def _answer(loaded: _Loaded, channel: _Channel, note: Any) -> None:
+def _answer(loaded: _Loaded, channel: _Channel, note: Any, length: GroupLength) -> None:
     """Receive and answer one request."""
     letter, body = channel.receive()
     request = unpack_request(body, loaded.reads)
@@ -343,7 +344,7 @@ def _answer(loaded: _Loaded, channel: _Channel, note: Any) -> None:
         return
     first = 0
     assert loaded.writes is not None
-    for outcomes in answers(loaded.function, loaded.writes, request, note, loaded.ignored, _relieve):
+    for outcomes in answers(loaded.function, loaded.writes, request, note, loaded.ignored, _relieve, length):
         channel.send(b"A", pack_answer(first, outcomes))
         first += len(outcomes.counts)
         note[0] = IDLE

@@ -1,8 +1,8 @@
 """The loop inside a child process: calls a function on one window after the other and returns results in groups.
 
-Converting and sending results has a cost per group, so a group is what a few milliseconds produce: one window of a slow
-function, hundreds of a fast one. The current window is noted before it begins, so that the parent knows which window is
-to blame if the process ends.
+Converting and sending results has a cost per group, so a group is what some milliseconds produce (`GroupLength`): one
+window of a slow function, thousands of a fast one. The current window is noted before it begins, so that the parent knows
+which window is to blame if the process ends.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,30 @@ from hayase.operations.result_rows import fit_results
 from hayase.operations.user_functions import Function, Returned, Window, failure_of
 from hayase.streams.json_columns import python_columns
 
-__all__ = ["GROUP", "IDLE", "answers", "results_for", "run"]
+__all__ = ["GROUP", "IDLE", "GroupLength", "answers", "results_for", "run"]
 
 IDLE = -1
 """Noted instead of a window: no window is being processed."""
 GROUP = -2
 """Noted instead of a window, less the number of the group's last window: the whole group is being processed or handed over."""
-GROUP_NANOSECONDS = 4_000_000
-"""A group that has taken this long is handed over."""
+FIRST_GROUP, LONGER, LONGEST_GROUP = 4_000_000, 2_000_000, 64_000_000
+"""Nanoseconds after which the first group of a process is handed over, by how many the next may take longer, and the most."""
+
+
+@dataclass(slots=True)
+class GroupLength:
+    """Nanoseconds after which a group is handed over, which grows with every group of a process.
+
+    Handing a group over costs about a millisecond of two processes; if the process ends, the windows of its last group are
+    called again. The sum of both is least if a group is as long as the square root of the time between two losses, times
+    a constant: that is how long a group is after that time if each is longer than the one before by the same amount.
+    """
+
+    nanoseconds: int = FIRST_GROUP
+
+    def grow(self) -> None:
+        """Let the next group take longer."""
+        self.nanoseconds = min(self.nanoseconds + LONGER, LONGEST_GROUP)
 
 
 def answers(
@@ -37,18 +54,19 @@ def answers(
     note: Any,
     ignored: str | None = None,
     relieve: Callable[[], None] = lambda: None,
+    length: GroupLength | None = None,
 ) -> Iterator[Outcomes]:
     """Call the function on each window and yield the results in groups of adjacent windows; exceptions become failures.
 
     The field `ignored` is dropped from results. `note` is two int64 numbers: the current window, and since when
     (`time.monotonic_ns`). With `alone` every window is a group, and stays noted until its results are handed over.
-    Numbers in failures count from the first window of the request.
+    Numbers in failures count from the first window of the request. `length` grows with every group.
 
     On MemoryError, `relieve` is called to make room for the remaining work, and the group is handed over at once. With
     `careful` the iteration ends with the first group in which a window failed; the failed window is its last. Windows
     that run concurrently share the elapsed time equally.
     """
-    process = os.getpid()
+    process, length = os.getpid(), length or GroupLength()
     windows = _Windows(function.takes, request)
     results: list[Returned] = []
     durations: list[int] = []
@@ -71,7 +89,8 @@ def answers(
                 short = short or careful
                 results.append([])
                 failures[at] = failure_of(error)
-            durations.append(clock() - now)
+            ended = clock()
+            durations.append(ended - now)
             at += 1
         else:
             concurrent = range(at, min(at + together, count))
@@ -83,11 +102,12 @@ def answers(
                         relieve()
                     failures[number], result = failure_of(result), []
                 results.append(result)
-            durations += [(clock() - now) // len(concurrent)] * len(concurrent)
+            ended = clock()
+            durations += [(ended - now) // len(concurrent)] * len(concurrent)
             at = concurrent[-1] + 1
         if os.getpid() != process:  # the function has forked, and this is the forked process
             os._exit(0)
-        if alone or short or at == count or now - began > GROUP_NANOSECONDS:
+        if alone or short or at == count or ended - began > length.nanoseconds:
             if not alone:
                 note[1] = clock()
                 note[0] = GROUP - (at - 1)
@@ -95,6 +115,7 @@ def answers(
             yield Outcomes(table, counts, failures, np.array(durations, np.int64))
             if careful and failures:
                 return
+            length.grow()
             first, began = at, clock()
             results, durations, failures = [], [], {}
 

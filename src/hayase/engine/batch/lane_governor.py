@@ -53,22 +53,23 @@ SHOWN_EVERY = 0.5
 class _Defaults:
     """Options of a lane that declares none: seconds of work per worker in a batch, the assumed service time of a record before
     one was measured, the longest pause between two looks, the seconds over which loads are measured, and the most seconds of work
-    per worker in a batch if batches cost much by themselves."""
+    per worker in a batch if batches cost much by themselves: while other queues may have to wait for it, and if there is none."""
 
     seconds: float
     guess: float
     longest: float
     window: float
     most_seconds: float
+    most_alone: float
 
 
 _DEFAULTS = {
-    OPERATIONS: _Defaults(seconds=1.0, guess=0.05, longest=0.25, window=WINDOW, most_seconds=4.0),
+    OPERATIONS: _Defaults(seconds=1.0, guess=0.05, longest=0.25, window=WINDOW, most_seconds=4.0, most_alone=8.0),
     # large batches are worth their cost, and the service time of a record depends on the size of the batch
-    MAIN: _Defaults(seconds=5.0, guess=1e-6, longest=0.05, window=5.0, most_seconds=5.0),
+    MAIN: _Defaults(seconds=5.0, guess=1e-6, longest=0.05, window=5.0, most_seconds=5.0, most_alone=5.0),
 }
-WORTH = 10.0
-"""How many times as much work as it costs by itself a batch gets while there is a backlog, up to `most_seconds`."""
+WORTH = 20.0
+"""How many times as much work as it costs by itself a batch gets while there is a backlog, within the bounds of the lane."""
 
 
 class Queue(NamedTuple):
@@ -219,8 +220,8 @@ class LaneGovernor:
     _waiting: Mapping[Queue, int] = field(default_factory=dict)
     _pending: _Pending | None = None
     _rests_until: float = -math.inf
-    _cost: float = 0.0
-    """Seconds that a batch with a backlog takes besides its work, smoothed."""
+    _cost: float | None = None
+    """Seconds that a batch with a backlog takes besides its work, smoothed; None before the first one."""
     _decayed_at: float = 0.0
     _looks: int = 0
     _shown_at: float = -math.inf
@@ -254,6 +255,9 @@ class LaneGovernor:
         if moment < self._rests_until:
             self.left_behind = False
             return LaneDecision(replace(order, queues={}), self._rests_until - moment)
+        if not self._queues:  # a lane without stages
+            self.left_behind = False
+            return LaneDecision(replace(order, queues={}), _DEFAULTS[self.lane].longest)
         waiting = np.array([self._waiting[key] for key in self._queues], np.int64)
         decision = governor.decide(moment, self._workers, waiting)
         granted = {queue: count for queue, count in decision.records.items() if isinstance(queue, Queue)}
@@ -374,21 +378,23 @@ class LaneGovernor:
         self._rests_until = moment + pending.rest
         if pending.backlog:
             cost = moment - pending.moment - (self._worked - pending.worked) / pending.workers
-            self._cost += (max(0.0, cost) - self._cost) / 4
-            self._weigh_cost()
+            before = max(0.0, cost) if self._cost is None else self._cost
+            self._cost = before + (max(0.0, cost) - before) / 4
+            self._weigh_cost(self._cost)
 
     @property
     def _worked(self) -> float:
         """Seconds of work on all queues so far."""
         return sum(account.seconds for account in self._accounts.values())
 
-    def _weigh_cost(self) -> None:
+    def _weigh_cost(self, cost: float) -> None:
         """Let the informed policy grant more at once where batches cost much by themselves, unless the seconds are declared. A
         queue then waits longer for its turn, and more gets done."""
         defaults, options = _DEFAULTS[self.lane], dict(self._declaration.options)
         if isinstance(self._policy, Informed) and not (self._declaration.seconds or "seconds" in options):
             assert self._governor is not None
-            seconds = min(max(defaults.seconds, WORTH * self._cost), defaults.most_seconds)
+            most = defaults.most_seconds if len(self._queues) > 1 else defaults.most_alone
+            seconds = min(max(defaults.seconds, WORTH * cost), most)
             self._governor.use(replace(self._policy, seconds=seconds))
 
     def _decay(self, moment: float) -> None:

@@ -245,7 +245,7 @@ class _Reading:
         else:
             columns = [*mapped.rows.columns, pa.array(chunk.times[input_rows]), pa.array(chunk.offsets[input_rows])]
             whole = pa.RecordBatch.from_arrays(columns, schema=mapped_schema(source.schema))
-            parts = list(_parts(whole, source, self.buckets))
+            parts = list(_parts(whole, number, source, self.buckets))
         lost = np.concatenate([old.rows, accepted.kept[mapped.refused.rows]])
         names = self.group.names
         messages: list[Message] = [Data(bucket, names, number, chunk.first, part) for bucket, part in parts]
@@ -275,14 +275,17 @@ class _Reading:
         ]
 
 
-def _parts(rows: pa.RecordBatch, source: Input, buckets: int) -> Iterable[tuple[int, pa.RecordBatch]]:
-    """The mapped rows of an input in parts, each with the bucket it goes to."""
+def _parts(rows: pa.RecordBatch, number: int, source: Input, buckets: int) -> Iterable[tuple[int, pa.RecordBatch]]:
+    """The mapped rows of an input, by its number, in parts, each with the bucket it goes to."""
     if not rows.num_rows:
         return ()
     if source.broadcast:
         return [(bucket, rows) for bucket in range(buckets)]
     if source.bucket is not None:
         return [(source.bucket % buckets, rows)]
+    if source.dealt:
+        start = rows.column(OFFSET)[0].as_py() + number  # records of several inputs at one offset fill all buckets
+        return keys.deal(rows, start, buckets)
     return [(bucket, part) for bucket, part in keys.split(rows, source.key, buckets) if part.num_rows]
 
 

@@ -52,8 +52,7 @@ JAVA_HINT = (
 )
 LEAST_JAVA = 17
 LEAST_IDLE = 4
-"""Least number of idle workers that Spark keeps (at least one per slot). A dead one is noticed only when a task that is given to
-it fails."""
+"""Least number of idle workers that Spark keeps. A dead one is noticed only when a task that is given to it fails."""
 SLOTS_ELSEWHERE = 8
 """Assumed number of slots of an executor on another machine."""
 _SCRATCH = "hayase-spark-"
@@ -115,7 +114,13 @@ def java_version(build: str | None = None) -> int | None:
 def local_master(cores: int | None = None) -> str:
     """Return the master URL of this machine. A task has enough attempts to meet every idle worker, should all have been killed."""
     slots = cores or os.cpu_count() or 1
-    return f"local[{slots},{max(LEAST_IDLE, slots) + 4}]"
+    return f"local[{slots},{_idle_workers(slots) + 4}]"
+
+
+def _idle_workers(slots: int) -> int:
+    """Return how many idle workers Spark keeps: two more than slots, since a task that reads a source and reduces needs two. A new
+    one would begin without the processes of operations."""
+    return max(LEAST_IDLE, slots + 2)
 
 
 def task_slots(session: SparkSession) -> int:
@@ -256,7 +261,7 @@ def _local_settings(master: str) -> dict[str, str]:
     quarter_mb = psutil.virtual_memory().total // 4 // 2**20
     local = re.match(r"local\[(\d+|\*)", master)
     slots = SLOTS_ELSEWHERE if local is None else os.cpu_count() or 1 if local[1] == "*" else int(local[1])
-    idle = max(LEAST_IDLE, slots)
+    idle = _idle_workers(slots)
     settings = {
         "spark.master": master,
         "spark.python.factory.idleWorkerMaxPoolSize": str(idle),
