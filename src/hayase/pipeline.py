@@ -100,6 +100,7 @@ class FunctionOptions(TypedDict, total=False):
     returns: str | None
     takes: str | None
     nulls: str
+    time_limit: Duration
     files: str | Sequence[str]
 
 
@@ -236,6 +237,7 @@ class Pipeline(DeclaredPipeline):
         returns: str | None = None,
         takes: str | None = None,
         nulls: str = "skip",
+        time_limit: Duration = "30 s",
         files: str | Sequence[str] = (),
     ) -> Any:
         """Declare a function of your own for expressions of queries: as a decorator, or as a call with a Python function, its
@@ -244,7 +246,8 @@ class Pipeline(DeclaredPipeline):
         A Python function takes the values of one record or, if it `takes` "arrays", Arrow arrays with those of many. Its
         `arguments`, such as "title string, size bigint", and the type that it `returns` are those of its annotations, unless they
         are given. If an argument is NULL, so is the result, without a call; with `nulls` "pass" the function gets None. A record
-        for which it raises becomes a dead letter. It counts as pure: it may be called again, and must then return the same.
+        for which it raises, or takes more than `time_limit`, becomes a dead letter. It counts as pure: it may be called again, and
+        must then return the same.
 
         An expression in `sql`, such as "x * 1.1", stands for the call; its `arguments` are names, by default in the order in
         which they first appear in it. Data `files` are as those of `operation`.
@@ -253,7 +256,8 @@ class Pipeline(DeclaredPipeline):
         from hayase.core.function_sources import source_of
 
         options = {
-            "sql": sql, "arguments": arguments, "returns": returns, "takes": takes, "nulls": nulls, "files": files
+            "sql": sql, "arguments": arguments, "returns": returns, "takes": takes, "nulls": nulls, "time_limit": time_limit,
+            "files": files,
         }  # fmt: skip
         data = {option: value for option, value in options.items() if value is not None}
 

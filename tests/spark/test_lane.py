@@ -227,6 +227,34 @@ def test_workers_run_functions_of_ones_own_and_their_next_version(
     assert all("shout raised ValueError: hoarse (functions_of_a_lane.py, line 5)" in reason for _, _, reason in letters)
 
 
+def test_a_function_that_hangs_in_a_worker_costs_its_record_and_not_the_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("waits_of_a_lane.py").write_text(
+        "import time\n\ndef shout(text: str) -> str:\n    while text == 'b':\n        time.sleep(3600)\n"
+        "    return text.upper()\n\n"
+        "def grow(text: str) -> str:\n    while text == 'c':\n        pass\n    return text + text\n"
+    )
+    pipeline = shop.shop(tmp_path / "home", 0, [])
+    for name in ("shout", "grow"):
+        pipeline.function(f"waits_of_a_lane:{name}", time_limit="200 ms")
+    pipeline.query("loud", "select shout(user) as name from events")
+    pipeline.query("long", "select grow(user) as name, count(*) as n from events group by user")
+    append(pipeline, [Event(at, user, 1) for at, user in enumerate("abcd")])
+    pipeline.apply()
+    pipeline.finish("events")
+    with run_lanes(pipeline.home, session=spark) as lane:
+        until(lane.is_idle, lane)
+    assert sorted(row["name"] for row in pipeline.query("loud").rows()) == ["A", "C", "D"]
+    letters = {
+        (letter["stage"], letter["kind"], letter["reason"].partition("took")[2]) for letter in pipeline.dead_letters()
+    }
+    assert ("loud", "expression", " more than 200 ms (waits_of_a_lane.py, line 5)") in letters
+    ((_, where),) = [(kind, where) for stage, kind, where in letters if stage == "long"]
+    assert where.startswith(" more than 200 ms (waits_of_a_lane.py, line ")
+
+
 def test_a_record_of_64_megabytes_passes_and_leaving_finishes_the_batch(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = shop.shop(tmp_path, 0, ["copy", "spend"])
     append(pipeline, [Event(1, "a", 1), Event(2, "x" * (64 * 2**20), 1), Event(3, "a", 1)])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +20,8 @@ import hayase as hy
 from hayase.core.errors import DeclarationError
 from hayase.core.function_data import declared_function
 from hayase.core.pipeline_file import pipeline_text, read_pipeline
-from hayase.core.scalar_functions import FUNCTIONS, shown, with_rows
+from hayase.core.scalar_functions import FUNCTIONS, Computed, shown, with_rows
+from hayase.cql.user_functions import UserFunction, function_versions
 from hayase.engine.definition.check import check_file
 from hayase.testing import Trial, at, trial
 
@@ -112,6 +115,73 @@ def test_a_record_for_which_a_function_raises_is_a_dead_letter_and_its_neighbour
     )
     figures = t.figures("q")
     assert (figures.read, figures.processed, figures.dead) == (3, 2, 1)
+
+
+def patient(text: str) -> str:
+    while text == "hang":
+        time.sleep(3600)
+    if text == "stop":
+        raise StopIteration
+    return text
+
+
+def patient_arrays(x: pa.Array) -> pa.Array:
+    while 7 in x.to_pylist():
+        pass
+    return x
+
+
+def test_a_record_for_which_a_function_takes_too_long_is_a_dead_letter_and_its_neighbours_are_not(t: Trial) -> None:
+    t.function(patient, time_limit="100 ms")
+    given = [{"k": text} for text in ("a", "hang", None, "b", "stop", "hang")]
+    assert rows_of(t, "select patient(k) as x from s", given) == [{"x": "a"}, {"x": None}, {"x": "b"}]
+    overdue, stopped, again = reasons(t)
+    assert overdue == again
+    assert overdue[0] == "expression"
+    assert overdue[1].startswith('cannot compute "patient(k)": patient took more than 100 ms (test_functions.py, line ')
+    assert "patient raised StopIteration" in stopped[1]
+
+
+def test_a_function_on_arrays_that_takes_too_long_loses_the_records_that_make_it_so(t: Trial) -> None:
+    t.function(patient_arrays, arguments="x bigint", returns="bigint", time_limit="50 ms")
+    given = [{"a": number} for number in (1, 7, 8)]
+    assert rows_of(t, "select patient_arrays(a) as x from s", given) == [{"x": 1}, {"x": 8}]
+    ((_, reason),) = reasons(t)
+    assert "patient_arrays took more than 50 ms (test_functions.py, line " in reason
+
+
+def test_a_function_that_takes_too_long_inside_of_try_gives_null(t: Trial) -> None:
+    t.function(patient, time_limit="50 ms")
+    assert rows_of(t, "select try(patient(k)) as x from s", [{"k": "a"}, {"k": "hang"}]) == [{"x": "a"}, {"x": None}]
+    assert not t.dead_letters()
+
+
+def test_a_function_that_takes_too_long_in_another_thread_is_interrupted_too() -> None:
+    declared = declared_function("spin", {"function": "test_functions:spin", "time_limit": "50 ms"}, None, spin)
+    computed: list[Computed] = []
+    thread = Thread(target=lambda: computed.append(UserFunction(declared)([pa.array([1, 2, 3])], 3)))
+    thread.start()
+    thread.join()
+    assert computed[0].values.to_pylist() == [1, None, 3]
+    assert list(computed[0].failures) == [1]
+
+
+def spin(x: int) -> int:
+    while x == 2:
+        pass
+    return x
+
+
+def test_a_limit_of_time_is_no_part_of_the_version_and_none_of_an_expression(t: Trial) -> None:
+    quick, slow = (
+        declared_function("patient", {"function": "test_functions:patient", "time_limit": limit}, None, patient)
+        for limit in ("1 s", "1 hour")
+    )
+    assert function_versions([quick]) == function_versions([slow])
+    with pytest.raises(DeclarationError, match="an expression has no time_limit"):
+        t.function(name="vat", sql="x * 1.1", time_limit="1 s")
+    with pytest.raises(DeclarationError, match="time_limit"):
+        t.function(patient, time_limit="0 s")
 
 
 def test_a_result_that_does_not_fit_is_a_dead_letter(t: Trial) -> None:

@@ -204,6 +204,11 @@ FUNCTION = FieldTable((
         "What happens if an argument is NULL: the result is NULL, without a call (skip), or the Python function gets it (pass).",
         "skip",
     ),
+    Field(
+        "time_limit", DURATION,
+        "Time that a call of the Python function may take, of one on arrays for all its records; a record with a longer one is a "
+        "dead letter.", "30 s",
+    ),
     Field("files", NAMES, "Data files to ship with the module: a path beside it, or a pattern like models/*.json.", []),
 ))  # fmt: skip
 

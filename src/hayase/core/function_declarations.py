@@ -27,7 +27,8 @@ class FunctionDeclaration:
 
     `arguments` are the columns of a Python function (Spark DDL, empty if it takes none), and the names of those of an expression,
     separated by commas. `returns` is a type in Spark DDL. A Python function takes the values of one record, or arrays
-    (`takes`); with `nulls` skip it is not called if an argument is NULL. `directory` holds the module until it is shipped: then
+    (`takes`); with `nulls` skip it is not called if an argument is NULL. A call that takes more than `time_limit` microseconds is
+    interrupted. `directory` holds the module until it is shipped: then
     the home has a copy under the name `code`, with the data `files`, and `version` is a digest of the statements that the
     function depends on, without layout and comments.
     """
@@ -39,6 +40,7 @@ class FunctionDeclaration:
     returns: str | None = None
     takes: str | None = None
     nulls: str = FUNCTION["nulls"].value
+    time_limit: int = FUNCTION["time_limit"].value
     directory: str | None = None
     files: tuple[str, ...] = ()
     code: str | None = None
@@ -69,6 +71,10 @@ class FunctionDeclaration:
                 mistakes += [
                     Mistake(f"{field}: {mistake.message}", mistake.hint, subject=field) for mistake in error.mistakes
                 ]
+        if self.time_limit <= 0:
+            mistakes.append(
+                Mistake("a call cannot have no time", "give time_limit a value like 30 s", subject="time_limit")
+            )
         for path in self.files:
             if not path or path.startswith(("/", "~")) or ".." in path.split("/"):
                 hint = "name a path, or a pattern such as models/*.json, relative to the directory of the module"
@@ -81,8 +87,11 @@ class FunctionDeclaration:
             for field in ("function", "returns", "takes", "files")
             if getattr(self, field)
         ]
-        if self.nulls != FUNCTION["nulls"].value:
-            mistakes.append(Mistake("an expression has no nulls", "only a Python function has", subject="nulls"))
+        mistakes += [
+            Mistake(f"an expression has no {field}", "only a Python function has", subject=field)
+            for field in ("nulls", "time_limit")
+            if getattr(self, field) != FUNCTION[field].value
+        ]
         names = [name.lower() for name in self.names]
         for name in self.names:
             if not name.isidentifier():

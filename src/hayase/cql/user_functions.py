@@ -1,24 +1,26 @@
 """The user's Python functions as expressions call them (`hayase.core.scalar_functions`).
 
-A call that raises, and a result that does not fit the declared type, is a failure of its row alone. A function on arrays that
-raises is called again on halves of its rows, until the rows that fail are alone. Nothing is rounded or cut to fit.
+A call that raises or takes longer than the limit, and a result that does not fit the declared type, is a failure of its row
+alone. A function on arrays that fails is called again on halves of its rows, until the rows that fail are alone. Nothing is
+rounded or cut to fit.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import repeat, starmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.call_limits import Overdue, watched
 from hayase.core.expression_limits import LARGEST, TOO_LARGE
 from hayase.core.expressions import value_sizes
 from hayase.core.function_data import function_source
@@ -26,6 +28,7 @@ from hayase.core.function_declarations import FunctionDeclaration
 from hayase.core.function_sources import FunctionSource
 from hayase.core.scalar_functions import Computed, ScalarFunction, register
 from hayase.core.shipped_modules import shipped_function
+from hayase.core.times import duration_text
 from hayase.streams.typed_columns import fit_arrow, fit_values, python_values
 
 __all__ = ["UserFunction", "function_versions", "registered_functions"]
@@ -89,23 +92,27 @@ class UserFunction:
         return FunctionSource(declared.function or "").load()  # the module is installed
 
     def _on_values(self, function: Callable[..., Any], columns: Sequence[pa.Array], missing: np.ndarray) -> Computed:
+        """Call a function on every row that is not missing; the results of the others are NULL."""
+        rows = np.flatnonzero(~missing).tolist()
         values = [python_values(column) for column in columns]
+        if len(rows) < len(missing):
+            values = [[column[row] for row in rows] for column in values]
+        calls = map(function, *values) if values else starmap(function, repeat((), len(rows)))
+        results: list[Any] = []
         failures: dict[int, str] = {}
-        results = None
-        if values and not missing.any():
-            with contextlib.suppress(Exception, SystemExit):  # then each row is called alone
-                results = list(map(function, *values))
-        if results is None:
-            results = []
-            rows = zip(*values) if values else ((),) * len(missing)
-            for position, (arguments, skipped) in enumerate(zip(rows, missing.tolist())):
-                result = None
-                if not skipped:
-                    try:
-                        result = function(*arguments)
-                    except (Exception, SystemExit) as error:
-                        failures[position] = self._raised(error)
-                results.append(result)
+        while len(results) < len(rows):
+            try:
+                with watched(lambda: len(results), self._seconds):
+                    results.extend(calls)  # as far as it comes: a call that fails is the one at the end of the results
+                if len(results) < len(rows):
+                    raise StopIteration  # which the function has raised: it ends the calls like a list
+            except (Exception, SystemExit, Overdue) as error:
+                if len(results) < len(rows):  # else the limit passed when all was done
+                    failures[rows[len(results)]] = self._raised(error)
+                    results.append(None)
+        if len(rows) < len(missing):
+            by_row = dict(zip(rows, results))
+            results = [by_row.get(row) for row in range(len(missing))]
         fitted = fit_values(results, self._result)
         return self._bounded(_whole(fitted.column, self._result.type), failures | self._unfit(fitted.reasons))
 
@@ -121,11 +128,12 @@ class UserFunction:
         while todo:
             start, stop = todo.pop()
             try:
-                part, unfit = self._part(
-                    [column.slice(start, stop - start) for column in taken], function, stop - start
-                )
+                with watched(lambda: 0, self._seconds):
+                    part, unfit = self._part(
+                        [column.slice(start, stop - start) for column in taken], function, stop - start
+                    )
                 failures |= {int(rows[start + at]): message for at, message in self._unfit(unfit).items()}
-            except (Exception, SystemExit) as error:
+            except (Exception, SystemExit, Overdue) as error:
                 if stop - start > 1:
                     middle = (start + stop) // 2
                     todo += [(middle, stop), (start, middle)]
@@ -159,8 +167,12 @@ class UserFunction:
         texts = {at: reason.replace(f'column "{self._result.name}"', "its result", 1) for at, reason in reasons.items()}
         return {at: f"{self.declaration.name}: {text}" for at, text in texts.items()}
 
+    @property
+    def _seconds(self) -> float:
+        return self.declaration.time_limit / 1e6
+
     def _raised(self, error: BaseException) -> str:
-        """Return the last line of the traceback, and the place in the user's code."""
+        """Return the last line of the traceback, or that the call took too long, and the place in the user's code."""
         frames = [
             frame
             for frame in traceback.extract_tb(error.__traceback__)
@@ -168,6 +180,8 @@ class UserFunction:
         ]
         last = traceback.format_exception_only(error)[-1].strip().partition("\n")[0][:1000]
         place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+        if isinstance(error, Overdue):
+            return f"{self.declaration.name} took more than {duration_text(self.declaration.time_limit)}{place}"
         return f"{self.declaration.name} raised {last}{place}"
 
     def _bounded(self, results: pa.Array, failures: dict[int, str]) -> Computed:

@@ -286,7 +286,8 @@ class LaneGovernor:
             self._declaration, self._policy = declaration, policy_of(declaration, self.lane)
             self._governor.replace_queues(list(self._queues))
             self._governor.use(self._policy)
-            self._weigh_cost()
+            if self._cost is not None:
+                self._weigh_cost(self._cost)
         elif self._governor is None or declaration != self._declaration:
             defaults = _DEFAULTS[self.lane]
             self._policy = policy_of(declaration, self.lane)
