@@ -51,12 +51,14 @@ def test_recovery_clears_away_what_no_manifest_names(pipeline: hy.Pipeline) -> N
         state / f"{version:012d}-0-x.state", state / f"{version + 1:012d}-0-x.state", state / f"{version + 7:012d}-1-x.state",
         staged / f"{version + 1:012d}-x.seg", staged / f"{version + 1:012d}-y.seg.4-1.tmp",
         pipeline.home.commits(MAIN) / f"{version + 1:012d}.json.77-1.tmp",
+        pipeline.home.path / "heads" / "main.ends.77-1.tmp", pipeline.home.path / "gates" / "main.json.77-1.tmp",
     ):  # fmt: skip
+        orphan.parent.mkdir(exist_ok=True)
         orphan.write_bytes(b"half")
     pipeline.run_until_idle(spark=False)
     assert set(state.iterdir()) == before
     assert not list(staged.iterdir())
-    assert not list(pipeline.home.commits(MAIN).glob("*.tmp"))
+    assert not list(pipeline.home.path.rglob("*.tmp"))
 
 
 def test_a_sweep_beside_a_running_batch_leaves_its_files_alone(pipeline: hy.Pipeline) -> None:

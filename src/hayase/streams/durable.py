@@ -231,12 +231,16 @@ def write_volatile(path: Path, data: bytes) -> None:
     """Replace the content of a file atomically but not durably: after a power failure it may have neither the old bytes
     nor the new ones."""
     draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}{TEMPORARY}")
-    descriptor = open_file(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
-    try:
-        os.write(descriptor, data)
-    finally:
-        os.close(descriptor)
-    os.replace(draft, path)  # noqa: PTH105 (quicker than Path.replace)
+    while True:
+        descriptor = open_file(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                os.write(descriptor, data)
+                os.replace(draft, path)  # noqa: PTH105 (quicker than Path.replace)
+                return
+        finally:
+            os.close(descriptor)  # if there was no link: removed as a leftover between its creation and its lock
 
 
 def remove_leftovers(directory: Path) -> int:

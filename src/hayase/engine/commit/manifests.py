@@ -164,7 +164,8 @@ class Commits:
             directories = (self.home.state, self.home.staged, self.home.exchange)
             for path in (self.directory, *(directory(self.lane) for directory in directories)):
                 make_directory(path)
-            remove_leftovers(self.directory)
+            for path in (self.directory, self.home.path / "heads", self.home.path / "gates"):
+                remove_leftovers(path)
         manifest = self.latest()
         if not manifest.version:
             self.check_not_begun()
