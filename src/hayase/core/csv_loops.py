@@ -28,32 +28,39 @@ def classes(odd: bytes) -> Any:
     return table
 
 
-@compiled(_i64, _bytes, _bytes, _flag[::1])
-def quoting(block: Any, classes: Any, odd: Any) -> int:
-    """Return whether all quotes in a block open or close a field, with one flag in `odd` for each column of a record: whether a
-    field of it has an odd byte. Carriage returns outside quotes must end lines; a block of blank lines counts as malformed."""
+@compiled(types.UniTuple(_i64, 3), _bytes, _bytes, _flag[::1], _flag)
+def quoting(block: Any, classes: Any, odd: Any, last: Any) -> Any:
+    """Return whether all quotes in a block open or close a field, where its last complete record ends, and how many lines there
+    are up to there. Set a flag in `odd` for each column of which a field has an odd byte. Carriage returns outside quotes must end
+    lines; a block of blank lines counts as malformed. Unless the block is the `last` one, it may end within a record."""
     at, column, count = 0, 0, len(block)
+    end, lines, lines_inside = 0, 0, 0
     newlines, blank = False, True
     while at < count:
-        kind = classes[block[at]]  # of the first byte of a field
-        if kind == _QUOTE:
+        if classes[block[at]] == _QUOTE:  # the first byte of a field
             blank = False
             at += 1
-            while True:
+            closed = False
+            while not closed:
                 while at < count and classes[block[at]] == 0:
                     at += 1
                 if at == count:
-                    return MALFORMED
+                    break
                 kind = classes[block[at]]
                 at += 1
                 if kind == _QUOTE:
                     if at == count or block[at] != 34:
-                        break
-                    at += 1
+                        closed = True
+                    else:
+                        at += 1
                 elif kind == _NEWLINE:
-                    newlines = True
+                    lines_inside += 1
                 elif kind == _ODD:
                     odd[column] = True
+            if not closed:
+                if last:
+                    return MALFORMED, 0, 0
+                break
         else:
             start = at
             while at < count:
@@ -69,19 +76,31 @@ def quoting(block: Any, classes: Any, odd: Any) -> int:
         kind = classes[block[at]]
         if kind == _RETURN:
             at += 1
-            if at == count or block[at] != 10:
-                return MALFORMED
+            if at == count:
+                if last:
+                    return MALFORMED, 0, 0
+                break
+            if block[at] != 10:
+                return MALFORMED, 0, 0
             kind = _NEWLINE
         at += 1
         if kind == _COMMA:
             column += 1
             blank = False
             if column == len(odd):
-                return MALFORMED
+                return MALFORMED, 0, 0
         elif kind == _NEWLINE:
             column = 0
+            end = at
+            lines += 1 + lines_inside
+            newlines |= lines_inside > 0
+            lines_inside = 0
         else:
-            return MALFORMED
-    if blank:
-        return MALFORMED
-    return WITH_NEWLINES if newlines else WITHIN_LINES
+            return MALFORMED, 0, 0
+    if last:
+        end = count
+        lines += lines_inside
+        newlines |= lines_inside > 0
+    if blank or end == 0:
+        return MALFORMED, 0, 0
+    return (WITH_NEWLINES if newlines else WITHIN_LINES), end, lines

@@ -56,46 +56,50 @@ def split(block: bytes, kinds: Sequence[pa.DataType], last: bool, limit: int) ->
     >>> [column.to_pylist() for column in records.columns]
     [['1', '2'], ['a, b', 'c']]
     """
-    end = len(block) if last else _last_record_end(block)
-    columns = _plain_columns(block[:end], kinds)
-    if columns is None:
+    shape = _shape(block, len(kinds), last)
+    columns = None if shape is None else _plain_columns(block, kinds, shape)
+    if shape is None or columns is None:
         return careful_split(block, len(kinds), last, limit)
-    return _plain_split(block[:end], columns)
+    return _plain_split(block, columns, shape)
 
 
-def _last_record_end(block: bytes) -> int:
-    """Return the position after the last line end outside quotes, assuming that every quote opens or closes a field; 0
-    if it is too far back."""
-    end = block.rfind(b"\n") + 1
-    inside = block.count(b'"', 0, end) % 2
-    for _ in range(1000):
-        if not inside:
-            return end
-        before = block.rfind(b"\n", 0, end - 1) + 1
-        inside ^= block.count(b'"', before, end) % 2
-        end = before
-    return 0
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A block without malformed quotes and lone carriage returns: where its last complete record ends, how many lines it has up to
+    there, whether a field has line ends, and which columns have bytes that are not in numbers."""
+
+    end: int
+    lines: int
+    newlines: bool
+    odd: list[bool]
 
 
-def _plain_columns(block: bytes, kinds: Sequence[pa.DataType]) -> tuple[pa.ChunkedArray, ...] | None:
-    """Return the columns as Arrow's reader sees them, if it agrees with ours: well-formed quotes, no lone carriage
-    returns, no odd line; else None."""
-    odd = np.zeros(len(kinds), bool)
-    newlines = False
-    if any(character in block for character in _NEEDS_A_LOOK):
-        from hayase.core import csv_loops
+def _shape(block: bytes, width: int, last: bool) -> _Shape | None:
+    """Return the shape of a block; None if it has none, or nothing but line ends."""
+    if not any(character in block for character in _NEEDS_A_LOOK):
+        end = len(block) if last else block.rfind(b"\n") + 1
+        lines = block.count(b"\n")
+        return _Shape(end, lines, False, [False] * width) if lines < end else None
+    from hayase.core import csv_loops
 
-        quoting = csv_loops.quoting(np.frombuffer(block, np.uint8), csv_loops.classes(_NOT_IN_NUMBERS), odd)
-        if quoting == csv_loops.MALFORMED:
-            return None
-        newlines = quoting == csv_loops.WITH_NEWLINES
+    odd = np.zeros(width, bool)
+    quoting, end, lines = csv_loops.quoting(
+        np.frombuffer(block, np.uint8), csv_loops.classes(_NOT_IN_NUMBERS), odd, last
+    )
+    if quoting == csv_loops.MALFORMED:
+        return None
+    return _Shape(end, lines, quoting == csv_loops.WITH_NEWLINES, odd.tolist())
+
+
+def _plain_columns(block: bytes, kinds: Sequence[pa.DataType], shape: _Shape) -> tuple[pa.ChunkedArray, ...] | None:
+    """Return the columns as Arrow's reader sees them; None if there is an odd line."""
     texts = [pa.string()] * len(kinds)
-    read = [pa.string() if is_odd else _as_read(kind) for kind, is_odd in zip(kinds, odd.tolist())]
+    read = [pa.string() if is_odd else _as_read(kind) for kind, is_odd in zip(kinds, shape.odd)]
     if read != texts:
-        columns = _arrow_columns(block, read, newlines)
+        columns = _arrow_columns(block, read, shape)
         if columns is not None and not any(_may_differ(column, kind, block) for column, kind in zip(columns, kinds)):
             return columns
-    return _arrow_columns(block, texts, newlines)
+    return _arrow_columns(block, texts, shape)
 
 
 _NOT_IN_NUMBERS = b" \txX"
@@ -119,13 +123,13 @@ def _may_differ(column: pa.ChunkedArray, kind: pa.DataType, block: bytes) -> boo
     return not zeros or b"e" in block or b"E" in block or b"0" * 100 in block  # otherwise they are written as zeros
 
 
-def _arrow_columns(block: bytes, kinds: Sequence[pa.DataType], newlines: bool) -> tuple[pa.ChunkedArray, ...] | None:
+def _arrow_columns(block: bytes, kinds: Sequence[pa.DataType], shape: _Shape) -> tuple[pa.ChunkedArray, ...] | None:
     names = [str(at) for at in range(len(kinds))]
     try:
         table = pv.read_csv(
-            pa.py_buffer(block),
-            pv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),
-            pv.ParseOptions(newlines_in_values=newlines),
+            pa.py_buffer(block).slice(0, shape.end),
+            pv.ReadOptions(use_threads=False, block_size=shape.end + 1, column_names=names),
+            pv.ParseOptions(newlines_in_values=shape.newlines),
             pv.ConvertOptions(column_types=dict(zip(names, kinds)), null_values=[""], strings_can_be_null=True),
         )
     except pa.ArrowInvalid:
@@ -133,12 +137,12 @@ def _arrow_columns(block: bytes, kinds: Sequence[pa.DataType], newlines: bool) -
     return tuple(table.columns)
 
 
-def _plain_split(block: bytes, columns: tuple[pa.ChunkedArray, ...]) -> Split:
+def _plain_split(block: bytes, columns: tuple[pa.ChunkedArray, ...], shape: _Shape) -> Split:
     numbered: list[tuple[int, bytes]] = []
 
     def records() -> list[tuple[int, bytes]]:  # called only if a record is refused
         number = 0
-        for match in _RECORD.finditer(block) if not numbered else ():
+        for match in _RECORD.finditer(block, 0, shape.end) if not numbered else ():
             if text := match[0].rstrip(b"\r\n"):
                 numbered.append((number, text))
             number += match[0].count(b"\n")
@@ -147,8 +151,8 @@ def _plain_split(block: bytes, columns: tuple[pa.ChunkedArray, ...]) -> Split:
     return Split(
         columns,
         count=len(columns[0]),
-        used=len(block),
-        lines=block.count(b"\n"),
+        used=shape.end,
+        lines=shape.lines,
         texts=lambda at: [records()[position][1] for position in at],
         line=lambda at: records()[at][0],
         unreadable={},
