@@ -163,13 +163,16 @@ class ByHttp(Appender):
     """POST /streams/NAME, as NDJSON or JSON, with a producer's number or with an Idempotency-Key for each."""
 
     url = ""
+    unanswered = False
+    """Whether the next chunk was sent before and may have been appended: an older number is a conflict then."""
 
     def send(self, following: Chunk) -> bool:
-        if self.dice.random() < 0.2 and self.acknowledged:
+        if self.dice.random() < 0.2 and self.acknowledged and not self.unanswered:
             again = self._posted(self.acknowledged[-1])
             if again is not None and not again["repeated"]:
                 self.problems.append(f"{self.name}: an acknowledged chunk was appended again: {again}")
         said = self._posted(following)
+        self.unanswered = said is None
         if said is None:
             time.sleep(PAUSE)
             return False
