@@ -19,7 +19,7 @@ import { hashOf, route } from "../route";
 import { TimelineView } from "../timeline";
 import { type Range, within } from "../timeline_view";
 import { Scaled } from "./pipeline";
-import { CursorBar, dedented } from "./queries";
+import { CursorBar, GroupBy, dedented } from "./queries";
 
 interface Check {
   /** The text that was checked. */
@@ -379,15 +379,7 @@ function TrialView({ trial }: { trial: Trial }) {
               <span class="quiet">
                 {shown} from {read}
               </span>
-              <label>
-                by{" "}
-                <select value={by.value ?? ""} onChange={(event) => (by.value = event.currentTarget.value || null)} aria-label="Group the rows by">
-                  <option value="">nothing</option>
-                  {names.map((name) => (
-                    <option key={name}>{name}</option>
-                  ))}
-                </select>
-              </label>
+              <GroupBy by={by.value ?? null} names={names} pick={(name) => (by.value = name)} />
             </>
           }
         >

@@ -108,15 +108,7 @@ function LifetimesPanel(props: { query: QueryName; data: Lifetimes | null; troub
             {plural(data.matching, isStream ? "record" : "row")}
             {data.complete ? "" : " among the newest records of the range"}
           </span>
-          <label>
-            by{" "}
-            <select value={by.value ?? ""} onChange={(event) => (by.value = event.currentTarget.value || null)} aria-label="Group the rows by">
-              <option value="">nothing</option>
-              {names.map((name) => (
-                <option key={name}>{name}</option>
-              ))}
-            </select>
-          </label>
+          <GroupBy by={by.value ?? null} names={names} pick={(name) => (by.value = name)} />
           <span class="group" role="group" aria-label="Range">
             {SPANS.map(([label, length]) => (
               <button key={label} onClick={() => span(length)}>
@@ -144,6 +136,21 @@ function LifetimesPanel(props: { query: QueryName; data: Lifetimes | null; troub
       />
       <CursorBar cursor={cursor} bounds={bounds} />
     </Panel>
+  );
+}
+
+/** The choice of the column by which the rows of a timeline are grouped. */
+export function GroupBy({ by, names, pick }: { by: string | null; names: string[]; pick: (name: string | null) => void }) {
+  return (
+    <label>
+      by{" "}
+      <select value={by ?? ""} onChange={(event) => pick(event.currentTarget.value || null)} aria-label="Group the rows by">
+        <option value="">nothing</option>
+        {names.map((name) => (
+          <option key={name}>{name}</option>
+        ))}
+      </select>
+    </label>
   );
 }
 
