@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from math import isinf
 from pathlib import Path
@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from hayase.cli.pipeline_location import index_of
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import HayaseError
 from hayase.streams import StreamLog

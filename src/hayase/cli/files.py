@@ -6,12 +6,13 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, UnknownName
 
 if TYPE_CHECKING:

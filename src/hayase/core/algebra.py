@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import partial
@@ -43,6 +43,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError, HayaseError, suggestion
 from hayase.core.function_sources import imported
 from hayase.core.keys import check_order_type

@@ -10,13 +10,13 @@ A template is the SQL of a call with `{0}`, `{1}`, ... for its columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.algebra import Aggregate
+from hayase.core.data_classes import dataclass
 from hayase.core.expression_limits import LARGEST, TOO_LARGE
 from hayase.core.expressions import cast, error_message, run_statement, value_sizes
 from hayase.core.reasons import Reason, ReasonKind

@@ -18,7 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from hayase.core.data_classes import dataclass
 
 __all__ = ["Overdue", "watched"]
 

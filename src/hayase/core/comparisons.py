@@ -8,8 +8,9 @@ and the kind of a type; `hayase.core.expressions` types their sides and refuses 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from hayase.core.data_classes import dataclass
 
 __all__ = [
     "Comparison",

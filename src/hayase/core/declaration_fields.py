@@ -9,9 +9,9 @@ its dataclass. Defaults are in the canonical form in which a pipeline file is wr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import HayaseError, Mistake
 from hayase.core.field_kinds import (
     COLUMNS,

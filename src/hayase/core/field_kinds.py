@@ -8,10 +8,10 @@ which `read` takes back. This module imports neither Arrow nor Spark, so that th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError, HayaseError
 from hayase.core.plain_data import names, one_or_list
 from hayase.core.sizes import size, size_text

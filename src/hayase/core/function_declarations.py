@@ -7,11 +7,11 @@ A declaration is complete: the names and types of arguments and result are known
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declaration_fields import FUNCTION
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.schemas import arrow_schema

@@ -14,12 +14,12 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError, suggestion
 
 __all__ = ["FunctionSource", "imported", "needed_text", "source_of"]

@@ -15,12 +15,12 @@ The hash is XXH64 of these bytes with seed 0. Encoding and hash decide where sta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError
 
 __all__ = [

@@ -5,10 +5,11 @@ They are written as Numba writes them (`int64[:, ::1]`), and can be written with
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from hayase.core.data_classes import dataclass
 
 __all__ = [
     "Array",

@@ -7,10 +7,11 @@ refused, with its place. The columns and aggregates of the expression are collec
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from hayase.core.comparisons import takes_lambda
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import Mistake
 from hayase.core.expression_limits import unbounded_growth
 

@@ -18,10 +18,12 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+
+from hayase.core.data_classes import dataclass
 
 __all__ = ["FUNCTIONS", "Computed", "Failures", "ScalarFunction", "attach", "keys_in", "register", "shown", "with_rows"]
 

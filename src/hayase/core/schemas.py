@@ -8,11 +8,11 @@ maps, which DDL cannot express. Names that differ only in case are the same name
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError, Mistake, suggestion
 
 __all__ = ["JSON", "arrow_schema", "ddl", "empty_rows", "field_type", "is_json", "spark_schema"]

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError, Mistake
 
 __all__ = [

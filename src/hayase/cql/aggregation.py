@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from sqlglot import Token, TokenType, tokenize
 from hayase.core.algebra import AGGREGATES, SYNONYMS
 from hayase.core.algebra import Aggregate as Algebra
 from hayase.core.bags import BAG_FUNCTIONS, BAG_SYNONYMS, BagFunction
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError
 from hayase.core.expressions import ParsedExpression, cast
 from hayase.core.purity import Call, Reference

@@ -7,13 +7,14 @@ ORDER BY lists in the call, then by the columns of the relation from left to rig
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
 from hayase.core.algebra import AGGREGATES
 from hayase.core.algebra import Aggregate as Algebra
 from hayase.core.bags import BAG_FUNCTIONS, BagCall, BagFunction, call_sql, fold_sql
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import EVENT_TIME
 from hayase.core.expressions import aggregate_type
 from hayase.cql.columns import column, column_name, quoted

@@ -8,10 +8,11 @@ in the kernel, above the window. A record that WHERE removes is still in its ses
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.times import END, duration_text
 from hayase.cql.columns import column, column_name, identity_columns, passed_columns, rename_columns

@@ -13,11 +13,12 @@ The plan must have been rewritten (`cql.rewrites`), so that all keys are columns
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import Mistake
 from hayase.core.keys import is_key_type

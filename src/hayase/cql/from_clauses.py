@@ -7,11 +7,12 @@ Mistakes go to the expression resolver, and methods return None for a part that 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import EVENT_TIME, LIFETIME_COLUMNS, StreamDeclaration
 from hayase.core.errors import DeclarationError, suggestion
 from hayase.core.expressions import common_type

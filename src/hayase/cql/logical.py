@@ -6,11 +6,11 @@ over the (quoted) columns of the node's child or, for a join, of both children.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.stages import Lookup
 from hayase.core.times import END, duration_text

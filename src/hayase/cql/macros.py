@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sqlglot import Token, TokenError, TokenType, tokenize
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.expressions import parse_body
 from hayase.core.function_data import recursion

@@ -6,13 +6,14 @@ reason of a refused row shows the text of the query, not the names of the planne
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
 from hayase.core.expressions import Projection
 from hayase.core.reasons import ReasonKind, reasons_of
 from hayase.core.stages import Lookup, Mapped, MapSide, Refusals

@@ -7,11 +7,12 @@ other one has no frame then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from sqlglot import Token, TokenType, exp
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import suggestion
 from hayase.cql.over_text import named_window, read_frame
 from hayase.cql.syntax import OrderItem, Part

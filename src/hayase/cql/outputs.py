@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import LIFETIME_COLUMNS, StreamDeclaration
 from hayase.core.schemas import ddl
 from hayase.core.times import UNITS

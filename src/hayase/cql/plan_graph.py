@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import LIFETIME_COLUMNS
 from hayase.core.scalar_functions import shown
 from hayase.cql.explain import input_lines, operator_text, placement

@@ -7,11 +7,12 @@ the query. A query that reads one with mistakes is skipped.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from graphlib import TopologicalSorter
 from types import MappingProxyType
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import EVENT_TIME, PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake, by_place, suggestion
 from hayase.core.stages import Lookup, Stage

@@ -7,10 +7,11 @@ Set operations, select lists and groups are resolved here; FROM clauses, EXISTS 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import EVENT_TIME, StreamDeclaration
 from hayase.core.errors import DeclarationError, by_place
 from hayase.core.expressions import cast, common_type

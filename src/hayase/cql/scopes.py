@@ -7,8 +7,8 @@ matter. A sub-query can name columns of the outer query, unless these are hidden
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import EVENT_TIME
 from hayase.core.errors import suggestion
 from hayase.core.purity import CLOCKS, NOT_REPEATABLE

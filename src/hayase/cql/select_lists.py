@@ -8,8 +8,9 @@ gives two columns of one name, from two relations, the later ones become "name_1
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import LIFETIME_COLUMNS
 from hayase.core.errors import suggestion
 from hayase.cql.aggregation import FUNCTIONS, call_text

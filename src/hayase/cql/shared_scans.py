@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.stages import Input, SharedKernels, SharedScan, Stage
 from hayase.cql.map_sides import SelectedColumns
 from hayase.lifetimes import plans

@@ -7,8 +7,8 @@ because its window counts the records that pass the view's filter.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.cql.distribution import leaves, source_of
 from hayase.cql.logical import Node, Source

@@ -8,12 +8,13 @@ window by partition the map side checks them too: a record whose expressions fai
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Literal
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.stages import OFFSET, Input, MapSide, Stage
 from hayase.cql.bag_calls import plan_bags

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.stages import Stage
 from hayase.cql.columns import column_name
 from hayase.cql.logical import Column, Expression, TableJoin

@@ -7,12 +7,13 @@ refused by name, with line and column, and never read as something else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, cast
 
 from sqlglot import ParseError, Token, TokenError, exp, tokenize
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError, Mistake, by_place
 from hayase.core.expressions import check_syntax
 from hayase.cql.bare_names import find_bare_names, with_selects

@@ -13,12 +13,13 @@ text, which mistakes name, stay what they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from typing import Protocol
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.cql import syntax
 from hayase.cql.aggregation import Groups
 from hayase.cql.columns import column, identity_columns, quoted, rename_columns

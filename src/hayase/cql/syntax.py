@@ -6,9 +6,9 @@ Expressions remain text. Conditions are split at AND, which separates equalities
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import Mistake
 from hayase.lifetimes.plans import JoinKind, WindowKind
 

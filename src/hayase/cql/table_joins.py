@@ -9,11 +9,12 @@ The parts of a key have no types of their own; they take those of the expression
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.stages import Lookup
 from hayase.cql import logical, syntax
 from hayase.cql.columns import column, conjunction, quoted

@@ -10,11 +10,11 @@ A row starts at an instant; a column of it that repeats an event time is at most
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal, DecimalException
 
 from sqlglot import ParseError, exp, parse_one
 
+from hayase.core.data_classes import dataclass
 from hayase.cql.columns import column_name
 from hayase.cql.distribution import is_leaf, source_of
 from hayase.cql.logical import Filter, Join, Node, Project, Unnest

@@ -12,7 +12,7 @@ import json
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import repeat, starmap
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.call_limits import Overdue, watched
+from hayase.core.data_classes import dataclass
 from hayase.core.expression_limits import LARGEST, TOO_LARGE
 from hayase.core.expressions import value_sizes
 from hayase.core.function_data import function_source

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import PipelineDeclaration
 from hayase.core.expressions import listed_functions
 from hayase.cql.aggregation import FUNCTIONS as AGGREGATES

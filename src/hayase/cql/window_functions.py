@@ -10,10 +10,11 @@ The step comes before the length, and an offset may follow; arguments may be nam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sqlglot import Token, TokenType, tokenize
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError
 from hayase.cql.syntax import Part, WindowText
 from hayase.cql.windows_text import read_window

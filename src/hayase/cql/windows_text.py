@@ -13,11 +13,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from sqlglot import tokenize
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError, HayaseError
 from hayase.core.times import END, duration
 from hayase.cql.syntax import Part, WindowText

@@ -7,9 +7,10 @@ number of the tick, so a shop that was stopped continues with the same events.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from hayase.core.data_classes import dataclass
 
 __all__ = ["BEGIN", "BLOCKED", "SLACK", "TICK", "Event", "Shop", "Tick"]
 

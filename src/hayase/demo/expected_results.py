@@ -10,10 +10,11 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.demo.events import FAULTY_ITEMS
 from hayase.demo.scoring import risk
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.engine.results.query_results import Results
 from hayase.pipeline import Pipeline
 from hayase.streams.dead_letters import DEAD

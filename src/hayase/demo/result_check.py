@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hayase.core.data_classes import dataclass
 from hayase.demo.events import BLOCKED, SLACK
 from hayase.demo.expected_results import ExpectedResults, Interval, coalesce, expected_results
 from hayase.demo.sender import Sent

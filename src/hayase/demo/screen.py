@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from hayase.console.figures import compact, seconds_text, uptime_text
 from hayase.console.pipeline_view import RUNNING
+from hayase.core.data_classes import dataclass
 from hayase.demo.observer import Observation, SpreeChange
 from hayase.engine.stage_figures import StageView
 

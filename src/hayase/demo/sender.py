@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 
+from hayase.core.data_classes import dataclass
 from hayase.demo.events import TICK, Shop
 from hayase.pipeline import Pipeline
 

@@ -6,9 +6,10 @@ The watches here read no clock: `moment` is a time in seconds from any monotonic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from hayase.core.data_classes import dataclass
 from hayase.core.times import instant_text
 
 __all__ = ["WELL", "ClockWatch", "Condition", "StallWatch", "State"]

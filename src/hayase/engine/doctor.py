@@ -16,9 +16,10 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from hayase.core.data_classes import dataclass
 
 __all__ = ["Facts", "Finding", "diagnose", "examine"]
 

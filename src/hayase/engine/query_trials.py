@@ -12,13 +12,14 @@ import contextlib
 import shutil
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from hayase.core.clock import now_us
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
 from hayase.engine.definition.definitions import stages_of
 from hayase.engine.definition.proposals import propose

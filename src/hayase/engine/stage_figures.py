@@ -6,9 +6,9 @@ All functions are pure. Rates are averages over the time between the two manifes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hayase.core.data_classes import dataclass
 from hayase.core.times import BEGINNING
 
 if TYPE_CHECKING:

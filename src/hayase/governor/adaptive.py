@@ -16,11 +16,11 @@ Four additions to the paper:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError
 from hayase.governor.policy import LIST_LENGTH, SHORTEST_SERVICE, Asker, QueueState, Round, first_place
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from hayase.core.data_classes import dataclass
 from hayase.governor.loads import GUESS, THRESHOLD, WINDOW, LoadMeter, Loads
 from hayase.governor.policy import SHORTEST_SERVICE, Asker, Policy, QueueState, Round, waiting_since
 

@@ -8,12 +8,12 @@ waits, it chooses the time until the next poll such that a share of `u` of its p
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError
 from hayase.governor.policy import SHORTEST_SERVICE, Asker, QueueState, Round
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import HayaseError
 
 __all__ = ["GUESS", "THRESHOLD", "WINDOW", "LoadMeter", "Loads"]

@@ -10,11 +10,11 @@ To add one: a module beside `round_robin` with a frozen dataclass that has `sees
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
 
+from hayase.core.data_classes import dataclass
 from hayase.governor.loads import Loads
 
 __all__ = ["LIST_LENGTH", "SHORTEST_SERVICE", "Asker", "Policy", "QueueState", "Round", "first_place", "waiting_since"]

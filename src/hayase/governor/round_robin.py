@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from hayase.core.data_classes import dataclass
 from hayase.governor.policy import LIST_LENGTH, Asker, QueueState, Round, first_place
 
 __all__ = ["RoundRobin"]

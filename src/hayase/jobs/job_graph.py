@@ -7,8 +7,8 @@ shapes are checked in `tuple_shapes`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import JobDeclaration, StepDeclaration
 from hayase.core.errors import Mistake, suggestion
 

@@ -6,13 +6,14 @@ A record is refused as a whole: if any step fails on it or on one of its tuples,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.reasons import Reason
 from hayase.core.stages import Mapped, Refusals

@@ -6,11 +6,11 @@ In a loop a tuple has the number of its rounds; after the last round it goes to 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.schemas import ddl
 from hayase.jobs.emitted_tuples import Target

@@ -6,13 +6,13 @@ Only the rows of keys with new tuples are read, unless the merge also covers all
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.keys import buckets as buckets_of
 from hayase.core.keys import raw_values
 from hayase.core.stages import TIME, FailedRows, Outcome, Refusals, Stateless

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.algebra import Aggregate
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import AggregateDeclaration, StepDeclaration
 from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.core.reasons import Reason, ReasonKind

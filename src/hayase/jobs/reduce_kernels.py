@@ -7,12 +7,12 @@ contains the traceback.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.keys import raw_values
 from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.stages import TIME, FailedRows, Outcome, Refusals, Stateless

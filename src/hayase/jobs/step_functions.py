@@ -7,13 +7,13 @@ none of its tuples is kept, and the reason has the function, file, line and trac
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.function_sources import FunctionSource
 from hayase.core.reasons import Reason, ReasonKind
 from hayase.jobs.calls import Calls

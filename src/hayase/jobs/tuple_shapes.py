@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import (
     AggregateDeclaration,
     JobDeclaration,

@@ -12,12 +12,13 @@ sums and counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
 from hayase.core.keys import raw_values
 from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.schemas import empty_rows

@@ -16,12 +16,12 @@ arguments are NULL, links, and the words of its arguments.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from hayase.core.algebra import AGGREGATES
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError
 from hayase.core.keys import check_key_type, is_text
 from hayase.lifetimes.plans import Call

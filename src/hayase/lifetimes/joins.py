@@ -17,11 +17,12 @@ are no tombstones); and for each live tuple the latest row that shows or showed 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.expressions import Projection, bind
 from hayase.core.keys import KeyIndex, encode, hashes, raw_values
 from hayase.core.stages import FailedRows, Tuples

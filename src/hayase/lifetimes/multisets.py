@@ -12,12 +12,12 @@ row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DamagedState, DeclarationError
 from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, raw_values
 from hayase.core.scratch import scratch

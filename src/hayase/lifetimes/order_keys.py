@@ -8,12 +8,12 @@ are inverted. No key is a proper prefix of another one. -0.0 equals 0.0, and NaN
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
 from hayase.core.keys import is_text, raw_values, validity
 from hayase.lifetimes.plans import Order
 

@@ -8,10 +8,12 @@ several places of a plan (the same object) runs once. Class and field names are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import pyarrow as pa
+
+from hayase.core.data_classes import dataclass
 
 __all__ = [
     "Aggregate", "Asof", "BagCall", "Bounded", "Call", "Changes", "Frame", "Instants", "Join", "JoinKind", "Lasting",

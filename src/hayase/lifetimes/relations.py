@@ -11,12 +11,13 @@ is a number here, the `id`: a tuple whose end is `OPEN` is closed by a later del
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.stages import FailedRows, Tuples
 from hayase.core.times import BEGINNING, END
 

@@ -15,13 +15,13 @@ and totals. If all frames are by time, there is only the former, and a partition
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.algebra import Aggregate
+from hayase.core.data_classes import dataclass
 from hayase.core.keys import raw_values
 from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.stages import TIME, FailedRows, Tuples

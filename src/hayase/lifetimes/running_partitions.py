@@ -8,11 +8,11 @@ was forgotten meanwhile. Otherwise a partition has one sequence for ever.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.keys import KeyIndex, encode, hashes
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.slot_columns import grown

@@ -10,12 +10,12 @@ last time of each open session; "waiting", its tuples; with `early` also a count
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
 from hayase.core.keys import KeyIndex, check_key_type, encode, hashes, raw_values
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.lifetimes.bounded_windows import bounds_columns

@@ -14,13 +14,14 @@ State: "rows", "panes" and "sessions" hold the tuples that row windows, time win
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.algebra import Aggregate
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError
 from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, raw_values
 from hayase.core.reasons import ReasonKind, reasons_of

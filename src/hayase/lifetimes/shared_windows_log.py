@@ -7,11 +7,11 @@ what each of them has written and merge it by tuple.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DamagedState
 from hayase.core.keys import raw_values
 from hayase.core.stages import OFFSET, TIME, Tuples

@@ -22,12 +22,12 @@ A step of an operator with a store:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
 from hayase.core.keys import raw_values
 from hayase.core.scratch import scratch
 from hayase.core.stages import Tuples

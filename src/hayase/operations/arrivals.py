@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.keys import KeyIndex, encode, hashes, raw_values
 from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, TIME

@@ -21,12 +21,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError
 from hayase.operations.outcomes import DEADLY, Call, Failure
 

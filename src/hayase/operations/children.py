@@ -23,7 +23,7 @@ import os
 import threading
 import time
 import weakref
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ import orjson
 import pyarrow as pa
 
 from hayase.core.child_process import STANDING_STILL, Gone, Restarts
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError
 from hayase.core.frames import Garbled
 from hayase.core.schemas import arrow_schema, ddl

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import OperationDeclaration, PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.core.function_sources import FunctionSource

@@ -18,12 +18,12 @@ is no longer needed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError, suggestion
 from hayase.core.keys import check_atomic_key
 from hayase.core.stages import OFFSET, TIME, Tuples

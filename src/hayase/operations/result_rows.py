@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError, Mistake, nearest
 from hayase.core.schemas import ddl
 from hayase.operations.user_functions import Returned

@@ -19,10 +19,11 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import OperationDeclaration
 from hayase.core.errors import DamagedState, DeclarationError, suggestion
 from hayase.core.function_declarations import FunctionDeclaration

@@ -38,7 +38,6 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -47,6 +46,7 @@ import orjson
 import psutil
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError
 from hayase.core.frames import readable, receive, send, send_within
 from hayase.core.schemas import arrow_schema

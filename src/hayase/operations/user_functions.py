@@ -17,13 +17,14 @@ import inspect
 import sysconfig
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError, nearest
 from hayase.core.function_sources import FunctionSource
 from hayase.operations.outcomes import Failure

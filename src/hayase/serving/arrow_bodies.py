@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
 from hayase.serving.problems import Problem
 
 __all__ = ["BodyLimits", "read_arrow"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import mimetypes
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +17,7 @@ from fastapi import Path as PathParameter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from hayase.core.data_classes import dataclass
 from hayase.serving.bodies import JSON, content_type, read_as
 from hayase.serving.pipeline_models import SessionAsked
 from hayase.serving.problems import Problem

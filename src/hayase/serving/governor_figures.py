@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.engine.batch.lane_governor import GovernorStatus
 
 __all__ = ["LoadSamples", "lane_figures"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from hayase.core.data_classes import dataclass
 from hayase.core.times import BEGINNING, END
 from hayase.engine.batch.lane_governor import GovernorStatus
 from hayase.engine.batch.offsets import Position

@@ -18,11 +18,12 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import xxhash
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DamagedState, HayaseError, StreamError, UnknownName
 from hayase.core.stages import MAIN, OPERATIONS, query_of
 from hayase.core.times import BEGINNING

@@ -14,10 +14,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TypeAlias
 
+from hayase.core.data_classes import dataclass
 from hayase.core.times import BEGINNING, END
 
 __all__ = [

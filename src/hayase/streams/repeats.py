@@ -21,7 +21,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +28,7 @@ import orjson
 import pyarrow as pa
 
 from hayase.core import keys
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DamagedState, HayaseError
 from hayase.core.times import BEGINNING
 from hayase.streams import durable

@@ -9,11 +9,10 @@ Arrow counts the bytes of a text column with 32 bits. Therefore runs are merged 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.schemas import empty_rows
 
 __all__ = ["MOST_BYTES", "RowBuffer", "ranges", "sort_order"]

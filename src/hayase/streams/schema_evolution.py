@@ -7,12 +7,13 @@ Settings that do not concern records (slack, retention, ...) may change freely.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import orjson
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedState, SchemaMismatch
 from hayase.core.schemas import field_type

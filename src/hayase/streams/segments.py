@@ -15,7 +15,6 @@ import os
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import orjson
 import pyarrow as pa
 import xxhash
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedSegment, SchemaMismatch, StreamError
 from hayase.core.system_errors import remedy_of

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 
 import orjson
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DamagedState
 from hayase.streams.durable import make_directory, write_volatile
 from hayase.streams.sealed import seal, unseal

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import ClassVar
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.tables.payloads import (
     Amount,
     Json,

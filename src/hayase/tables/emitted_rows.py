@@ -7,7 +7,6 @@ an update.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
 from hayase.core.reasons import ReasonKind
 from hayase.core.stages import OFFSET, Mapped, Refusals

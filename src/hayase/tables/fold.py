@@ -13,8 +13,9 @@ are no longer needed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hayase.core.data_classes import dataclass
 from hayase.tables import store_reader
 from hayase.tables.payloads import DamagedPayload
 from hayase.tables.rows import Columns

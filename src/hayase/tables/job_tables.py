@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import TableDeclaration
 from hayase.tables.entries import many_key_bytes
 from hayase.tables.lookups import reader_of, rows_of

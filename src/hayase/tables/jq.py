@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from types import TracebackType
@@ -17,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import Mistake
 from hayase.tables.jq_columns import UNSURE, Unsure, Values, results
 from hayase.tables.jq_numbers import NotPlain, read

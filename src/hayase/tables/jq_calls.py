@@ -9,8 +9,9 @@ follows. Any other name is a call, also in a program that libjq would reject.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hayase.core.data_classes import dataclass
 from hayase.tables.jq_tokens import Token
 
 __all__ = ["calls"]

@@ -10,10 +10,10 @@ operands are all constants, which libjq may fold, and numbers that no double rep
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias
 
+from hayase.core.data_classes import dataclass
 from hayase.tables.jq_refusals import refusals
 from hayase.tables.jq_tokens import Token, tokens
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hayase.core.data_classes import dataclass
 
 __all__ = ["Token", "tokens"]
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, TypeVar
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.tables.counters import checked_amount, summed
 from hayase.tables.payloads import (
     LARGEST,

@@ -14,10 +14,11 @@ An event that fails in one rule is refused for that rule only. In detail:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
+from hayase.core.data_classes import dataclass
 from hayase.tables.jq import Events, Jq, Refused, Several
 from hayase.tables.rules import MOST_UPDATES, Branch, RuleSet, Update
 

@@ -32,12 +32,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import checked_name
 from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.core.yaml_nodes import (

@@ -9,9 +9,10 @@ updates by one event of one column do not overwrite each other, while a repeated
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import checked_name
 from hayase.core.errors import DeclarationError, Mistake, suggestion
 

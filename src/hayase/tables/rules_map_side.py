@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import EVENT_TIME, StreamDeclaration, TableDeclaration
 from hayase.core.reasons import Reason, ReasonKind, joined
 from hayase.core.stages import OFFSET, Mapped, Refusals

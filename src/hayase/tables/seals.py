@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import orjson
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DamagedState
 from hayase.streams import durable
 

@@ -6,12 +6,13 @@ Elements are the same if they are equal in JSON: 1 and 1.0 are, 1 and "1" are no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import ClassVar, TypeVar
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.tables.payloads import DamagedPayload, Json, UnfitParameter, kind_of, pack, unpack, value_bytes, value_from
 from hayase.tables.types import ColumnType, Update
 from hayase.tables.versions import TIME_BYTES, event_of, id_bytes

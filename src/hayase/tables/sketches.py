@@ -28,7 +28,6 @@ import importlib
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
@@ -38,6 +37,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError
 from hayase.tables.payloads import Json, UnfitParameter, amount_of, kind_of, number, value_bytes
 from hayase.tables.types import ColumnType, Update

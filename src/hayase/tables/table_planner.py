@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import PipelineDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.core.stages import OFFSET, Input, Stage

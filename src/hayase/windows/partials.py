@@ -22,7 +22,6 @@ min, keys are inverted. All others (texts, large decimals, sketches, user-define
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.algebra import AGGREGATES, Aggregate, AggregateOverflow
+from hayase.core.data_classes import dataclass
 from hayase.core.numbers import fits_arrow
 from hayase.core.scratch import scratch
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.scratch import scratch
 from hayase.windows.folds import Folds
 from hayase.windows.partials import Lifting, Partials, column_of, numbers, ordered_keys, valid_rows

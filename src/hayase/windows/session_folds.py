@@ -9,10 +9,10 @@ Order: time.   Laws: associative.   Per tuple: one combine; per step: O(keys).  
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from hayase.core.data_classes import dataclass
 from hayase.windows.panes import Cells, Turns, put
 from hayase.windows.partials import Lifting, Partials
 

@@ -32,13 +32,13 @@ other partials, and sequences by key, use `hayase.windows.folds`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from hayase.core.algebra import AGGREGATES, Aggregate
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DeclarationError
 from hayase.core.keys import KeyIndex, encode, hashes
 from hayase.core.numbers import fits_arrow

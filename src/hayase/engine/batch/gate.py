@@ -9,12 +9,13 @@ and not synced.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Protocol
 
 import orjson
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DamagedState
 from hayase.engine.home import writing
 from hayase.streams.durable import make_directory, write_atomic, write_volatile

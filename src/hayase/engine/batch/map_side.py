@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from hayase.core import keys
+from hayase.core.data_classes import dataclass
 from hayase.core.reasons import Reason, ReasonKind, reasons_of
 from hayase.core.stages import OFFSET, Input, Refusals
 from hayase.core.times import BEGINNING, duration_text, instant_text

@@ -15,12 +15,12 @@ A bucket's messages are indexed once, in an `Inbox`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import orjson
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DamagedState
 from hayase.core.stages import OFFSET, TIME
 from hayase.engine.batch.bodies import from_body, to_body

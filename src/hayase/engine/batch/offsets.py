@@ -7,12 +7,13 @@ on the logs alone, so a batch that is run again gives the same result.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from typing import Any
 
 import orjson
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedState
 from hayase.core.stages import query_of

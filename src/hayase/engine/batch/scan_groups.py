@@ -11,9 +11,9 @@ One thing is known only in a bucket: a stage that gets replayed records there ru
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
+from hayase.core.data_classes import dataclass
 from hayase.core.stages import Input, Stage
 from hayase.engine.batch.offsets import Batch
 from hayase.engine.definition.definitions import Definition, stages_of

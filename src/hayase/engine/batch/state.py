@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import xxhash
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DamagedState
 from hayase.core.stages import Kernel, Tuples, query_of
 from hayase.engine.batch.bodies import to_body

@@ -7,11 +7,12 @@ offset and takes the records for its own stages. A letter whose stage no longer 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.numbers import exact_loads
 from hayase.core.reasons import Reason, ReasonKind

@@ -16,13 +16,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import (
     GovernorDeclaration,
     OperationDeclaration,

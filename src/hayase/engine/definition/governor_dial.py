@@ -6,9 +6,10 @@ operation, it stays in force until the pipeline's file says something else of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import GovernorDeclaration
 from hayase.core.errors import DeclarationError
 from hayase.engine.definition.definitions import Definition, Dial

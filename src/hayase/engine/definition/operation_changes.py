@@ -10,10 +10,11 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import OperationDeclaration, PipelineDeclaration
 from hayase.core.errors import DeclarationError, UnknownName
 from hayase.core.operation_data import declared_operation, operation_data

@@ -8,8 +8,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import PipelineDeclaration, TableDeclaration
 from hayase.core.errors import DamagedState, DeclarationError, Mistake, StageChanged
 from hayase.engine.definition.definitions import (

@@ -7,9 +7,10 @@ when the pipeline's file is applied again, until the file declares something of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake, UnknownName
 from hayase.core.pipeline_text import pipeline_text

@@ -8,9 +8,10 @@ remains has an input with a mistake, or is part of a cycle.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import FunctionDeclaration, PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.stages import Lookup, Stage

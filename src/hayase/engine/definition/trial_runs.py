@@ -10,13 +10,14 @@ from __future__ import annotations
 import tempfile
 import time as clock
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import OperationDeclaration
 from hayase.core.errors import DeclarationError
 from hayase.engine.definition.definitions import Definition, latest

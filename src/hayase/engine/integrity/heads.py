@@ -8,11 +8,12 @@ unreadable; both mean "not known". It is never ahead of the files, provided that
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import orjson
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DamagedState
 from hayase.streams.durable import make_directory, write_volatile
 from hayase.streams.sealed import read_sealed, seal

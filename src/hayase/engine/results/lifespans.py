@@ -6,13 +6,13 @@ the same `row_id` supplies it later. `fold` merges the two; every question about
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import LIFETIME_COLUMNS, StreamDeclaration
 from hayase.core.times import END
 

@@ -9,12 +9,12 @@ files, not copied.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.times import BEGINNING
 from hayase.engine.results.lifespans import OPEN, Integers, Lifespans, fold, lifespans
 from hayase.engine.results.query_results import Results

@@ -16,12 +16,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import DamagedSegment, DamagedState
 from hayase.core.stages import query_of
 from hayase.core.times import BEGINNING, END

@@ -17,11 +17,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
 
+from hayase.core.data_classes import dataclass
 from hayase.core.user_cache import keep_newest, last_used, user_cache
 
 __all__ = ["JAVA_OPTIONS", "ClassArchive", "class_archive"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import orjson
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from hayase.core.clock import now_us
+from hayase.core.data_classes import dataclass
 from hayase.core.stages import MAIN
 from hayase.core.timeline import reach
 from hayase.core.times import END

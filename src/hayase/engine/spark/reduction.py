@@ -7,7 +7,6 @@ batch would take some 40 calls from Python into the JVM. It is done all the same
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -16,6 +15,7 @@ from pyspark.sql.functions import col, pandas_udf
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark.util import PythonEvalType
 
+from hayase.core.data_classes import dataclass
 from hayase.core.timeline import reach
 from hayase.engine.batch import exchange
 from hayase.engine.batch.messages import BLOBS, Inbox, Message, decode

@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import orjson
@@ -29,6 +29,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from hayase.core.clock import now_us
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import HayaseError, StreamError, StreamFinished
 from hayase.streams import StreamLog, durable
 from hayase.streams.dead_letters import DEAD, append_letters

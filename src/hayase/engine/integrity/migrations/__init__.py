@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import FormatMismatch
 from hayase.engine.home import Home
 from hayase.engine.integrity.migrations import checksums
