@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from hayase.streams import durable
+from library_stand_ins import replace_in
 
 
 def test_only_what_is_thrown_away_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", synced.append)
+    replace_in(monkeypatch, durable, "os", fsync=synced.append)
     with durable.without_syncs():
         durable.write_atomic(tmp_path / "passing", b"1")
         durable.create_empty(tmp_path / "empty")
@@ -24,7 +25,7 @@ def test_only_what_is_thrown_away_is_not_synced(tmp_path: Path, monkeypatch: pyt
 
 def test_an_error_brings_lasting_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", synced.append)
+    replace_in(monkeypatch, durable, "os", fsync=synced.append)
     with pytest.raises(KeyError), durable.without_syncs():
         raise KeyError
     durable.fsync_directory(tmp_path)

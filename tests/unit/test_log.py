@@ -27,6 +27,7 @@ from hayase.streams.appends import append_conformed
 from hayase.streams.log_directory import LogDirectory
 from hayase.streams.log_index import segment_name
 from hayase.streams.records import Conformed
+from library_stand_ins import replace_in
 
 STREAM = StreamDeclaration("s", "at bigint, text string", time="at", time_unit="us")
 
@@ -143,10 +144,9 @@ def test_an_index_is_reused_while_the_directory_rests(log: StreamLog, monkeypatc
 
     log.append(table(1), now=0)
     changed = log.path.stat().st_mtime_ns
-    monkeypatch.setattr(log_directory.time, "time_ns", lambda: changed + 10**9)
-    monkeypatch.setattr(log_directory.time, "monotonic_ns", lambda: 0)
+    replace_in(monkeypatch, log_directory, "time", time_ns=lambda: changed + 10**9, monotonic_ns=lambda: 0)
     index = log.index()
-    monkeypatch.setattr(log_directory.os, "listdir", lambda path: pytest.fail("listed again"))
+    replace_in(monkeypatch, log_directory, "os", listdir=lambda path: pytest.fail("listed again"))
     assert log.index() is index
 
 

@@ -42,8 +42,8 @@ def test_modules_are_nouns() -> None:
 # ---------------------------------------------------------------------------------------------------- private names
 
 TESTS = ROOT / "tests"
-NOT_PRIVATE = {"_asdict", "_exit", "_fields", "_make", "_replace"}
-"""Public methods of named tuples and of `os` that begin with an underscore."""
+NOT_PRIVATE = {"_asdict", "_exit", "_fields", "_make", "_replace", "_repr_html_"}
+"""Public methods of named tuples, of `os` and of notebooks that begin with an underscore."""
 PRIVATE = re.compile(r"(?:^|\.)(_[a-zA-Z]\w*)$")
 EXCEPTIONS = {
     # what operators keep is bounded, and nothing public says how much they keep
@@ -87,3 +87,13 @@ def test_tests_use_public_names() -> None:
         if (names := {*private_names(ast.parse(path.read_text(encoding="utf-8")))} - NOT_PRIVATE)
     }
     assert found == EXCEPTIONS
+
+
+def test_no_test_replaces_the_clock_of_other_threads() -> None:
+    """A function of `time` is replaced for one module, by `library_stand_ins.replace_in`."""
+    replaced = re.compile(r"setattr\((?:time|[\w.]+\.time),|setattr\(\"(?:[\w.]+\.)?time\.")
+    assert [
+        path.relative_to(TESTS).as_posix()
+        for path in sorted(TESTS.rglob("*.py"))
+        if replaced.search(path.read_text(encoding="utf-8"))
+    ] == []
