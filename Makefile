@@ -13,7 +13,7 @@ NODE_STAMP := console-web/node_modules/.installed
 # Compiled modules are kept: without them every process of a test run compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test test-services browser coverage check console console-check fmt fuzz bench docs docs-serve test-long lock java wheel
+.PHONY: help setup demo test test-services browser servers coverage check console console-check fmt fuzz bench docs docs-serve test-long lock java wheel
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -48,8 +48,12 @@ demo: $(STAMP) java  ## run the demo: a shop's events, live, for about a minute
 test: setup java  ## run the tests
 	@$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
-test-services: $(SERVICES) java browser  ## drive the console with a real browser (Chromium) against the demo shop on Spark: about two minutes
+test-services: $(SERVICES) java browser servers  ## drive the console with a real browser (Chromium), and test with real servers (Kafka, PostgreSQL, object stores, Iceberg): about ten minutes
+	@$(BIN)/python -m pytest tests/browser
 	@$(BIN)/python -m pytest tests/services
+
+servers: $(SERVICES) java  ## get the servers for test-services that are missing into the user's cache; what cannot be had is said
+	@PYTHONPATH=tests $(BIN)/python -m servers
 
 # Without rights to install a browser the tests say how to get one.
 browser:
@@ -65,6 +69,7 @@ coverage: setup  ## run the tests that need no JVM, and say which branches they 
 	@$(BIN)/python -m pytest -m "not spark" --numprocesses 2 --no-loadscope-reorder --cov --cov-report term
 
 test-long: setup java  ## rounds of faults by seed (HAYASE_SEEDS=20; HAYASE_SEED=123 repeats one), then the long tests
+	@case ",$${HAYASE_ROUNDS:-connectors}," in *,connectors,*) $(MAKE) --silent servers;; esac
 	@PYTHONPATH=tests $(BIN)/python -m campaign
 	@test -n "$$HAYASE_SEED$$HAYASE_ROUNDS" || { seed="$${HYPOTHESIS_SEED:-$$RANDOM$$RANDOM}"; \
 	  echo "hypothesis begins with seed $$seed; HYPOTHESIS_SEED=$$seed make test-long repeats it"; \
@@ -106,7 +111,7 @@ fmt: setup  ## format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup java  ## run every benchmark (an hour or two) and write docs/measurements.md; results go to bench-results/
+bench: setup servers  ## run every benchmark (an hour or two) and write docs/measurements.md; results go to bench-results/
 	@$(BIN)/python -m benchmarks.measurements --measure
 
 wheel: setup  ## build the package into dist/; `pip install dist/*.whl` needs no checkout
@@ -131,4 +136,4 @@ lock: setup  ## pin the newest versions that pyproject.toml allows
 	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --constraint requirements.lock --group fuzz \
 	  -o requirements-fuzz.lock && \
 	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --constraint requirements.lock --group services \
-	  -o requirements-services.lock
+	  --extra kafka --extra lake --extra postgres pyproject.toml -o requirements-services.lock

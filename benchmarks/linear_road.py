@@ -1,26 +1,30 @@
 """Linear Road: how many expressways keep every answer of `examples/linear_road` within 5 s, through a lane on 2 cores.
 
 The traffic is that of the end of the benchmark's three hours, about 1,700 records a second from each expressway. First comes a
-history as fast as the lane takes it, so that all windows are full; then real time: the records of a second are appended together
-when that second begins. An answer is late if it is not visible within 5 s of that moment. It takes one second at least, since
-only records of the next second say that there are no more of this one. The number of expressways doubles until an answer is
-late or missing; then the largest number that keeps all of them is searched between the last two.
+history as fast as the lane takes it, a minute at a time, so that all windows are full; then real time: the records of a second are
+appended together when that second begins. An answer is late if it is not visible within 5 s of that moment. It takes one second at
+least, since only records of the next second say that there are no more of this one. The minute of real time contains the end of a
+minute of event time, when segment statistics and accidents become known. A trial ends with its first late answer, or when memory
+runs short. The number of expressways doubles until a trial fails, or halves until one does not; then the largest number that keeps
+all answers is searched between the last two, to within a quarter.
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 import pyarrow as pa
 
-from benchmarks.measure import cpu_seconds, until_idle, warm_lane
+from benchmarks.measure import cpu_seconds, warm_lane
 from hayase import Pipeline
 from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
@@ -29,10 +33,15 @@ EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "linear_road"
 LIMIT = 5.0
 """Seconds within which every answer is due."""
 ANSWERS = ("toll_notifications", "accident_notifications", "balances", "expenditures")
-CARS, MOST = 50_000, 256
-"""Cars on each expressway; expressways at most."""
-CHUNK = 10
-"""Seconds of the history that are appended together."""
+CARS = 50_000
+"""Cars on each expressway."""
+FIRST, MOST = 8, 128
+"""Expressways of the first trial, and at most."""
+CHUNK, MINUTE = 10, 60
+"""Seconds of the history that are appended together, and that the lane gets at a time."""
+SPARE = 2 << 30
+"""Bytes of memory that a trial leaves to others."""
+SHORT_OF_MEMORY = "memory runs short"
 
 
 class Size(NamedTuple):
@@ -44,42 +53,47 @@ class Size(NamedTuple):
 
 
 def run(*, quick: bool, out: Path) -> dict[str, Any]:
-    """Double the expressways until an answer is late, then search between; `quick` tries one and two, for 20 s each."""
-    size = Size(60, 20, 1_000) if quick else Size(330, 120, 20_000)
+    """Search the largest number of expressways whose answers all come in time; `quick` tries two, for 20 s."""
+    size = Size(60, 20, 1_000) if quick else Size(330, 60, 20_000)
     trials: dict[int, dict[str, Any]] = {}
     session = open_session(local_master(2), settings={"spark.driver.memory": "3g"})
     try:
-        for expressways in next_trials(trials, 2 if quick else MOST):
+        for expressways in next_trials(trials, *((2, 2) if quick else (FIRST, MOST))):
             trial = trials[expressways] = _trial(session, expressways, size)
-            kept = "all answers in time" if trial["kept"] else "answers late or missing"
+            told = "all answers in time" if trial["kept"] else trial["ended"] or "answers late or missing"
             print(
-                f"{expressways} expressways: {kept}, the last after {trial['largest_seconds']:.1f} s", file=sys.stderr
+                f"{expressways} expressways: {told}, the last after {trial['largest_seconds']:.1f} s; "
+                f"{trial['memory_bytes'] / 2**30:.1f} GiB",
+                file=sys.stderr,
             )
     finally:
         session.stop()
-    numbers = [expressways for expressways, trial in trials.items() if trial["kept"]]
+    kept = {expressways: trial for expressways, trial in trials.items() if trial["kept"]}
+    most = max(kept, default=0)
+    ratios = {f"expressways of which every answer comes within {LIMIT:g} s": float(most)}
+    if kept:
+        ratios[f"their last answer to {LIMIT:g} s (at most 1)"] = kept[most]["largest_seconds"] / LIMIT
     return {
-        "expressways": max(numbers, default=0),
+        "expressways": most,
         "seconds": size.measured,
         "trials": trials,
         "picture": str(_draw(trials, out)),
-        "ratios": {
-            f"expressways of which every answer comes within {LIMIT:g} s": max(numbers, default=0),
-            f"one expressway: the last answer to {LIMIT:g} s (at most 1)": trials[1]["largest_seconds"] / LIMIT,
-        },
+        "ratios": ratios,
     }
 
 
-def next_trials(trials: Mapping[int, Mapping[str, Any]], most: int) -> Iterator[int]:
+def next_trials(trials: Mapping[int, Mapping[str, Any]], first: int, most: int) -> Iterator[int]:
     """Yield how many expressways to try next, by the verdicts so far."""
-    expressways = 1
-    while expressways <= most:
-        yield expressways
-        if not trials[expressways]["kept"]:
-            break
-        expressways *= 2
-    low, high = expressways // 2, expressways
-    while high <= most and high - low > max(1, low // 8):
+    low, high = 0, first
+    yield first
+    while not low and not trials[high]["kept"] and high > 1:
+        low, high = 0, high // 2
+        yield high
+    while high <= most and trials[high]["kept"]:
+        low, high = high, 2 * high
+        if high <= most and high not in trials:
+            yield high
+    while low and high <= most and high - low > max(1, low // 4):
         middle = (low + high) // 2
         yield middle
         low, high = (middle, high) if trials[middle]["kept"] else (low, middle)
@@ -88,41 +102,104 @@ def next_trials(trials: Mapping[int, Mapping[str, Any]], most: int) -> Iterator[
 # ---------------------------------------------------------------------------------------------------- a trial
 
 
+class Signals:
+    """What the processes of a trial tell each other."""
+
+    def __init__(self) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.loaded = spawn.Barrier(2)
+        """A minute of the history is in the log."""
+        self.begins = spawn.Value("d", 0.0)
+        """When real time begins; 0 as long as the history is not processed."""
+        self.over = spawn.Event()
+        """The trial is over, perhaps early."""
+        self.due: Any = spawn.Queue()
+        self.seen: Any = spawn.Queue()
+
+    def await_begin(self) -> float:
+        """Return when real time begins, once that is known."""
+        while not self.begins.value:
+            time.sleep(0.01)
+        return float(self.begins.value)
+
+
+class ShortOfMemory(Exception):
+    """A trial needs more memory than there is."""
+
+
 def _trial(session: Any, expressways: int, size: Size) -> dict[str, Any]:
     """Run so many expressways through a new home; say how long the answers took."""
-    spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="hayase-bench-") as directory:
         p = _pipeline(Path(directory), expressways, size)
-        loaded, told, seen = spawn.Event(), spawn.Queue(), spawn.Queue()
-        begins = spawn.Value("d", 0.0)
-        with warm_lane(p, session) as lane:
-            home = p.home.path
-            writer = spawn.Process(target=_write, args=(home, expressways, size, loaded, begins, told), daemon=True)
-            follower = spawn.Process(target=_follow, args=(home, size, begins, seen), daemon=True)
-            writer.start()
-            while not loaded.wait(0.1):
-                lane.check()
-            until_idle(lane, patience=3600.0)
-            follower.start()
-            used = cpu_seconds()
-            begins.value = time.time() + 5.0
-            while seen.empty() and follower.is_alive():
-                lane.check()
-                time.sleep(0.2)
-            waits = seen.get(timeout=60)
-            used = cpu_seconds() - used
-            due = told.get(timeout=60)
-            writer.join(timeout=60)
-    return verdict(size, waits, due, used)
+        signals = Signals()
+        with warm_lane(p, session) as lane, _processes(p.home.path, expressways, size, signals):
+            try:
+                for _ in range(-(-size.history // MINUTE)):
+                    signals.loaded.wait(600)
+                    _wait_for(lane.is_idle, lane)
+                used = cpu_seconds()
+                signals.begins.value = time.time() + 3.0
+                _wait_for(lambda: not signals.seen.empty(), lane)
+                used = cpu_seconds() - used
+            except ShortOfMemory:
+                return verdict(size, {}, {}, 0.0, memory_bytes(), SHORT_OF_MEMORY)
+            waits = signals.seen.get(timeout=60)
+            signals.over.set()
+            memory = memory_bytes()
+            due = signals.due.get(timeout=60)
+    return verdict(size, waits, due, used, memory)
 
 
-def verdict(size: Size, waits: Mapping[str, np.ndarray], due: Mapping[str, int], used: float) -> dict[str, Any]:
-    """Return the figures of a trial. The number of accident notifications is not known beforehand."""
+@contextlib.contextmanager
+def _processes(home: Path, expressways: int, size: Size, signals: Signals) -> Iterator[None]:
+    """A process that appends the records, and one that reads the answers."""
+    spawn = multiprocessing.get_context("spawn")
+    writer = spawn.Process(target=_write, args=(home, expressways, size, signals), daemon=True)
+    follower = spawn.Process(target=_follow, args=(home, size, signals), daemon=True)
+    writer.start()
+    follower.start()
+    try:
+        yield
+    finally:
+        for process in (writer, follower):
+            process.kill()
+            process.join()
+
+
+def _wait_for(done: Callable[[], bool], lane: Any) -> None:
+    """Wait until something is done, while the lane runs and there is memory."""
+    while not done():
+        lane.check()
+        if psutil.virtual_memory().available < SPARE:
+            raise ShortOfMemory
+        time.sleep(0.05)
+
+
+def memory_bytes() -> int:
+    """Return the memory of this process and of all below it; what several share counts once."""
+    total = 0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += process.memory_full_info().pss
+    return total
+
+
+def verdict(
+    size: Size,
+    waits: Mapping[str, np.ndarray],
+    due: Mapping[str, int],
+    used: float,
+    memory: int = 0,
+    ended: str | None = None,
+) -> dict[str, Any]:
+    """Return the figures of a trial; `ended` says why it has none. The number of accident notifications is not known
+    beforehand."""
     missing = {name: int(count) - len(waits[name]) for name, count in due.items() if name in ANSWERS}
-    together = np.concatenate(list(waits.values()))
+    together = np.concatenate([np.empty(0), *waits.values()])
     p50, p99, largest = (float(np.percentile(together, each)) if len(together) else 0.0 for each in (50, 99, 100))
+    seconds = due.get("seconds", size.measured)
     return {
-        "records_per_second": due["records"] / size.measured,
+        "records_per_second": due.get("records", 0) / seconds,
         "answers": {name: len(each) for name, each in waits.items()},
         "missing": missing,
         "late": int((together > LIMIT).sum()),
@@ -130,8 +207,10 @@ def verdict(size: Size, waits: Mapping[str, np.ndarray], due: Mapping[str, int],
         "p99_seconds": p99,
         "largest_seconds": largest,
         "largest_by_answer": {name: float(each.max()) for name, each in waits.items() if len(each)},
-        "cpu_seconds_per_second": used / size.measured,
-        "kept": largest <= LIMIT and not any(missing.values()),
+        "cpu_seconds_per_second": used / seconds,
+        "memory_bytes": memory,
+        "ended": ended,
+        "kept": ended is None and largest <= LIMIT and not any(missing.values()),
     }
 
 
@@ -156,34 +235,36 @@ def _peak(expressways: int) -> Any:
     return _traffic().Traffic(expressways, cars=CARS, since=3 * 3600 - 240)
 
 
-def _write(home: Path, expressways: int, size: Size, loaded: Any, begins: Any, told: Any) -> None:
+def _write(home: Path, expressways: int, size: Size, signals: Signals) -> None:
     """Append the history, wait for the signal, then append second by second; say how many answers are due."""
     log = StreamLog.open(home, "input")
     entered = Entered()
-    due = dict.fromkeys(("records", "toll_notifications", "balances", "expenditures"), 0)
+    due = dict.fromkeys(("seconds", "records", "toll_notifications", "balances", "expenditures"), 0)
     waiting: list[pa.Table] = []
     ends = size.history + size.measured
     for second, records in enumerate(_traffic().seconds(_peak(expressways), ends + round(LIMIT) + 1)):
         entries = entered.take(records)
         if second < size.history:
             waiting.append(records)
-            if len(waiting) == CHUNK or second == size.history - 1:
+            last = second == size.history - 1
+            if len(waiting) == CHUNK or last:
                 log.append(pa.concat_tables(waiting), now=time.time_ns() // 1000)
                 waiting.clear()
-            if second == size.history - 1:
-                loaded.set()
-                while not begins.value:
-                    time.sleep(0.01)
+            if (second + 1) % MINUTE == 0 or last:
+                signals.loaded.wait(600)
             continue
-        time.sleep(max(0.0, begins.value + second - size.history - time.time()))
+        begins = signals.await_begin()
+        if signals.over.wait(max(0.0, begins + second - size.history - time.time())):
+            break
         log.append(records, now=time.time_ns() // 1000)
         if second < ends:
             kinds = records.column("type").to_numpy()
+            due["seconds"] += 1
             due["records"] += records.num_rows
             due["toll_notifications"] += entries
             due["balances"] += int((kinds == 2).sum())
             due["expenditures"] += int((kinds == 3).sum())
-    told.put(due)
+    signals.due.put(due)
 
 
 class Entered:
@@ -210,15 +291,14 @@ class Entered:
         return int((~stays & (lane != 4)).sum())
 
 
-def _follow(home: Path, size: Size, begins: Any, seen: Any) -> None:
-    """Read the answers as they become visible; give the seconds from the moment their records were due."""
+def _follow(home: Path, size: Size, signals: Signals) -> None:
+    """Read the answers as they become visible, until one is late; give the seconds from the moment their records were due."""
+    begins = signals.await_begin()
     logs = {name: StreamLog.open(home, name) for name in ANSWERS}
     at = {name: log.index().next for name, log in logs.items()}
     waits: dict[str, list[np.ndarray]] = {name: [] for name in ANSWERS}
-    while not begins.value:
-        time.sleep(0.01)
-    until = begins.value + size.measured + LIMIT + 1.0
-    while time.time() < until:
+    until, latest = begins + size.measured + LIMIT + 1.0, 0.0
+    while time.time() < until and latest <= LIMIT:
         for name, log in logs.items():
             end = log.index().next
             if end == at[name]:
@@ -227,10 +307,11 @@ def _follow(home: Path, size: Size, begins: Any, seen: Any) -> None:
             for piece in log.read(at[name], end):
                 seconds = piece.rows.column("time").to_numpy() - size.history
                 real = seconds[(seconds >= 0) & (seconds < size.measured)]
-                waits[name].append(now - begins.value - real)
+                waits[name].append(now - begins - real)
+                latest = max(latest, float(waits[name][-1].max(initial=0.0)))
             at[name] = end
         time.sleep(0.005)
-    seen.put({name: np.concatenate([np.empty(0), *parts]) for name, parts in waits.items()})
+    signals.seen.put({name: np.concatenate([np.empty(0), *parts]) for name, parts in waits.items()})
 
 
 def _draw(trials: Mapping[int, Mapping[str, Any]], out: Path) -> Path:

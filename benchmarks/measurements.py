@@ -4,7 +4,7 @@
     python -m benchmarks.measurements --measure  run every benchmark first (an hour or two); this is `make bench`
 
 A benchmark that was run this way has its machine, commit and time in its JSON. Of one that was run by hand the time of the
-file is taken, and the last commit before it. Where there is no JSON the page quotes what docs/design or the README says.
+file is taken, and the last commit before it. Where there is no JSON, the section of the page that is there stays.
 """
 
 from __future__ import annotations
@@ -40,17 +40,8 @@ NAMES = (
     "mapreduce",
     "governor",
     "operations",
+    "connectors",
 )
-NOTES = {
-    "windows": "0010-shared-windows",
-    "tables": "0012-tables",
-    "governor": "0013-governor",
-    "operations": "0015-operations",
-    "mapreduce": "0014-jobs",
-    "start": "0019-start",
-    "latency": "0020-latency",
-}
-"""Where the design notes have figures of a benchmark."""
 MEASURED = "measured"
 MI = 2**20
 
@@ -385,7 +376,9 @@ def peers(data: Data) -> Iterable[str]:
 
 def nexmark(data: Data) -> Iterable[str]:
     """Every query of Nexmark, beside Flink SQL."""
-    yield f"{number(data['events'])} events; events/s, from CSV files to result rows:"
+    longer = data.get("events_without_bids", {})
+    more = f", for those that read no bids ({', '.join(longer)}) {number(max(longer.values()))}" if longer else ""
+    yield f"{number(data['events'])} events{more}; records read/s, from CSV files to result rows:"
     yield ""
     heads = ("process", "lane", "flink")
     yield from table(
@@ -451,6 +444,7 @@ SECTIONS = (
     Section("Beside Flink SQL", "peers", peers),
     Section("Nexmark", "nexmark", nexmark),
     Section("Linear Road", "linear_road", linear_road),
+    Section("Sources and outputs", "connectors", engine),
 )
 
 
@@ -461,18 +455,16 @@ def page(results: Path, docs: Path) -> str:
         "",
         "Written by `make bench`; do not edit. The figures of the papers beside ours, then every ratio with its target. "
         "Ratios are measured side by side in one run; all else holds for the machine that is named. "
-        "What the papers' own machines could do then is another matter: compare shapes and ratios, not rates.",
+        "What the papers' own machines could do then is another matter: compare shapes and ratios, not rates. "
+        "Each section says when it was measured, and with which commit; older ones describe older code.",
         "",
     ]
-    missing = [name for name in NAMES if not (results / f"{name}.json").exists()]
-    if missing:
-        named = ", ".join(f"`hayase bench {name}`" for name in missing)
-        lines += [f"Not measured for this page: {named}. What older runs gave is quoted there.", ""]
+    before = _sections(docs / "measurements.md")
     for section in SECTIONS:
         lines += [f"## {section.title}", ""]
         path = results / f"{section.name}.json"
         if not path.exists():
-            lines += _quoted(section.name, docs)
+            lines += before.get(section.title, [f"Not measured yet: `hayase bench {section.name}`.", ""])
             continue
         data = orjson.loads(path.read_bytes())
         lines += [_where(section.name, path, data), ""]
@@ -520,31 +512,10 @@ def _ratios(data: Data) -> list[str]:
     return listed
 
 
-def _quoted(name: str, docs: Path) -> list[str]:
-    """What is written elsewhere of a benchmark that was not run."""
-    note = NOTES.get(name)
-    told = docs / "design" / f"{note}.md"
-    if note and told.exists():
-        found = re.search(r"\*\*Measured\*\*.*?(?=\n\*\*(?!Measured)|\Z)", told.read_text(), re.DOTALL)
-        if found:
-            return [
-                f"Not measured for this page. Quoted from [the decision](design/{note}.md):",
-                "",
-                found[0].strip(),
-                "",
-            ]
-    readme = docs.parent / "README.md"
-    rows = [line for line in readme.read_text().splitlines() if f"(`{name}`)" in line] if readme.exists() else []
-    if not rows:
-        return ["Not measured for this page.", ""]
-    return [
-        "Not measured for this page. Quoted from the README:",
-        "",
-        "| | measured | target |",
-        "|---|---|---|",
-        *rows,
-        "",
-    ]
+def _sections(page: Path) -> dict[str, list[str]]:
+    """Return the lines of each section of a page that was written before, by its title."""
+    parts = re.split(r"^## (.+)\n\n", page.read_text() if page.exists() else "", flags=re.MULTILINE)
+    return {title: [*text.rstrip().splitlines(), ""] for title, text in zip(parts[1::2], parts[2::2])}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -16,10 +16,12 @@ from typing import Any, Protocol
 from benchmarks import operation_functions as functions
 from benchmarks.measure import median
 
-__all__ = ["MILLISECONDS", "PlainProcesses", "measure_speed", "plain_processes", "ratios_of"]
+__all__ = ["MILLISECONDS", "OF_TWO", "PlainProcesses", "measure_speed", "plain_processes", "ratios_of"]
 
 MILLISECONDS = (1, 3, 10, 100)
 """How long a call takes, from case to case."""
+OF_TWO = (1, 10)
+"""How long one takes where two operations, each with a queue of its own, share the lane."""
 TARGET = 0.9
 SHARE_OF_PLAIN = 4
 """The plain processes call the function on the number of records divided by this: they need no time to get going."""
@@ -98,11 +100,11 @@ def measure_speed(
     }
 
 
-def ratios_of(speeds: dict[int, dict[str, Any]]) -> dict[str, float]:
+def ratios_of(speeds: dict[int, dict[str, Any]], case: str = "") -> dict[str, float]:
     """Return the ratios by what they are called in the report."""
     told: Sequence[tuple[str, str]] = (("best", f"best round (at least {TARGET})"), ("median", "median round"))
     return {
-        f"speed: records a second to plain processes, calls of {milliseconds} ms, {name}": speed[key]
+        f"speed: records a second to plain processes, calls of {milliseconds} ms, {case}{name}": speed[key]
         for milliseconds, speed in speeds.items()
         for key, name in told
     }

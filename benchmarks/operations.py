@@ -3,7 +3,7 @@
 isolation   windows/s of a function that does next to nothing: called in the process of the kernel, in a child process, and
             through a lane on Spark
 speed       a backlog of records whose calls take 1, 3, 10 and 100 ms, to plain processes that call the same function
-            (`benchmarks.operation_speed`)
+            (`benchmarks.operation_speed`); of one operation, and, 1 and 10 ms, of two that share the lane
 poison      100,000 records that take 1 ms each, of which 10% raise, and 0.1% each end the process, make it crash, or hang until
             the limit of 200 ms; beside as many without poison. What the limits themselves take is taken off: a hang has its
             200 ms in every attempt. Poison takes its 1 ms too, in every attempt; with 1 and with 3 of them
@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from benchmarks import operation_functions as functions
 from benchmarks.measure import alternate, cpu_seconds, median, seconds_of, until_idle
-from benchmarks.operation_speed import MILLISECONDS, measure_speed, plain_processes, ratios_of
+from benchmarks.operation_speed import MILLISECONDS, OF_TWO, measure_speed, plain_processes, ratios_of
 from hayase import Pipeline
 from hayase.core.function_sources import source_of
 from hayase.core.stages import OFFSET, TIME
@@ -63,7 +63,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
     session = open_session(local_master(WORKERS))
     try:
         on_spark = _flood(session, 50_000 if quick else 400_000)
-        speeds = _speeds(session, 4.0 if quick else 20.0, 1 if quick else 3)
+        speeds, of_two = _speeds(session, 4.0 if quick else 20.0, 1 if quick else 3)
         poison = _poison(session, 5_000 if quick else 100_000)
         change = _hot_change(session, 300, 6.0 if quick else 20.0)
     finally:
@@ -74,6 +74,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         "spark_windows_per_second": on_spark,
         "spark_workers": WORKERS,
         "speed": speeds,
+        "speed_of_two": of_two,
         "poison": poison,
         "hot_change": change,
         "picture": str(picture),
@@ -86,6 +87,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
             },
             "windows a second on Spark, to one kernel with a child": on_spark / isolation[1]["child"]["wall"],
             **ratios_of(speeds),
+            **ratios_of(of_two, "two queues, "),
             "poison: good records that are lost or repeated (0)": poison["good_wrong"],
             "poison: bad records without exactly one dead letter (0)": poison["bad_wrong"],
             **{
@@ -244,28 +246,32 @@ def _flood(session: Any, windows: int) -> float:
         return windows / seconds_of(it.until_idle)
 
 
-def _speeds(session: Any, seconds: float, rounds: int) -> dict[int, dict[str, Any]]:
-    """Measure calls of all lengths, `seconds` of them for every worker in a round."""
-    speeds = {}
+def _speeds(session: Any, seconds: float, rounds: int) -> tuple[dict[int, dict[str, Any]], dict[int, dict[str, Any]]]:
+    """Measure calls of all lengths, `seconds` of them for every worker in a round: of one operation, and of two."""
+    one, two = {"lasting": functions.lasting}, {"lasting": functions.lasting, "serving": functions.lasting}
     with plain_processes(WORKERS) as plain:
-        for milliseconds in MILLISECONDS:
+
+        def speed(operations: dict[str, Callable[..., Any]], milliseconds: int) -> dict[str, Any]:
             count = round(seconds * WORKERS * 1000 / milliseconds)
-            with _running(session, {"lasting": functions.lasting}, "number bigint") as it:
+            with _running(session, operations, "number bigint") as it:
                 for _ in range(WARM_UPS):
                     _lasting(it, milliseconds, max(count // 10, 5 * WORKERS))
-                speeds[milliseconds] = measure_speed(
-                    plain.records_per_second, partial(_lasting, it), milliseconds, count, rounds
-                )
-    return speeds
+                return measure_speed(plain.records_per_second, partial(_lasting, it), milliseconds, count, rounds)
+
+        return {each: speed(one, each) for each in MILLISECONDS}, {each: speed(two, each) for each in OF_TWO}
 
 
 def _lasting(it: Running, milliseconds: int, count: int) -> float:
-    """Append records whose calls take so many milliseconds, and return the seconds until the last result is committed."""
-    end = it.outputs["lasting"].index().next + count
+    """Append records whose calls take so many milliseconds, to the queues of all operations in equal parts, and return the seconds
+    until the last result is committed."""
+    part = count // len(it.outputs)
+    ends = {name: log.index().next + part for name, log in it.outputs.items()}
     began = time.monotonic()
-    it.append("q_lasting", _records(count, 0, [f"{milliseconds}"] * count))
-    it.until_committed("lasting", end)
-    return next(moment for moment, at in it.commits["lasting"] if at >= end) - began
+    for name in it.outputs:
+        it.append(f"q_{name}", _records(part, 0, [f"{milliseconds}"] * part))
+    for name, end in ends.items():
+        it.until_committed(name, end)
+    return max(next(moment for moment, at in it.commits[name] if at >= end) for name, end in ends.items()) - began
 
 
 def _poison(session: Any, count: int) -> dict[str, Any]:

@@ -37,8 +37,9 @@ from benchmarks.lanes import Batches
 from benchmarks.measure import until_idle, warm_lane
 from hayase.core.stages import MAIN
 from hayase.engine.batch.gate import FileGate, Grants
+from hayase.engine.commit.ledger import open_ledger
 from hayase.engine.local import InProcess
-from hayase.engine.spark.runner import open_ledger, run_lanes
+from hayase.engine.spark.runner import run_lanes
 from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 

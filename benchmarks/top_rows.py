@@ -3,7 +3,8 @@
     python -m benchmarks.top_rows
 
 Each change replaces the value of a random key. Printed are the medians over all rounds of the changes per
-second of wall clock and per second of CPU time; on a busy machine only the latter means something.
+second of wall clock and per second of CPU time; on a busy machine only the latter means something. `hayase bench windows` has the
+latter among its ratios.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from hayase.lifetimes.plans import Order, Top, Unbounded, Windowed
 from hayase.lifetimes.relations import OPEN, Delta, Span
 from hayase.lifetimes.top_rows import TopOperator
 
+__all__ = ["changes_per_second"]
+
 KEYS, CHANGES, ROUNDS, LIMIT, SEED = 1_000_000, 50_000, 20, 100, 1
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.float64())])
 
 
-def main() -> None:
-    """Measure, and print the figures."""
+def changes_per_second(rounds: int) -> tuple[float, float]:
+    """Return the medians of the changes per second of wall clock and of CPU time."""
     order = Order("value", descending=True), Order("key")
     operator = TopOperator(Top(Windowed(0, Unbounded(), SCHEMA), (), order, 1, LIMIT, 0, False, SCHEMA))
     dice = np.random.default_rng(SEED)
@@ -31,7 +34,7 @@ def main() -> None:
     newest = np.arange(KEYS)
     operator.advance([_delta(newest, dice.random(KEYS), newest, newest, none)], Span(0, KEYS, 1))
     clock, rates = KEYS, []
-    for version in range(2, ROUNDS + 2):
+    for version in range(2, rounds + 2):
         keys = dice.choice(KEYS, CHANGES, replace=False)
         times = np.arange(clock, clock + CHANGES)
         delta = _delta(keys, dice.random(CHANGES), times, times, newest[keys])
@@ -42,6 +45,12 @@ def main() -> None:
         rates.append([CHANGES / seconds for seconds in spent])
         clock += CHANGES
     wall, cpu = (median(column) for column in zip(*rates))
+    return wall, cpu
+
+
+def main() -> None:
+    """Measure, and print the figures."""
+    wall, cpu = changes_per_second(ROUNDS)
     print(f"{wall:,.0f} changes/s, {cpu:,.0f} per second of CPU time; target 200,000 per core")
 
 

@@ -8,6 +8,7 @@ kernel       sum and max over {10, 13, 19, 40}, slide 2: tuples per second, nano
 many         100 windows up to 100,000 rows with slide 1,000, against one; also on Spark, in one statement, beside ten
              queries (`windows_lane`)
 bounds       sessions, tumbling and hopping windows of 10,000 keys (`bounded_windows`)
+first rows   the top 100 of 1,000,000 keys whose values change (`top_rows`)
 
 Records are pushed 65,536 at a time; all on one core, in CPU time, the least of several runs in turn. Sums of floats keep
 what rounding cuts off; those of the baselines do not.
@@ -24,6 +25,7 @@ import numpy as np
 
 from benchmarks.bounded_windows import million_records_per_second
 from benchmarks.measure import alternate, pin
+from benchmarks.top_rows import changes_per_second
 from benchmarks.window_baselines import BASELINES
 from benchmarks.windows_lane import on_spark
 from hayase.windows.shared import SharedWindows, Window
@@ -65,6 +67,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         },
     )
     bounded = million_records_per_second(1_000_000 if quick else 5_000_000, rounds)
+    top = changes_per_second(5 if quick else 20)[1]
     picture = draw(out / "windows.png", flat)
     return {
         "records": records,
@@ -74,6 +77,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         "kernel_ns_per_tuple_and_window": {name: kernel[name] / len(LENGTHS) for name in ("floats", "integers")},
         "many_ns_per_tuple": many,
         "bounds_million_records_per_second": bounded,
+        "top_100_changes_per_second": top,
         "on_spark": lane,
         "picture": str(picture),
         "ratios": {
@@ -86,6 +90,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
             "time per tuple, all answers to a bare pass": kernel["floats"] / kernel["bare pass"],
             "time per tuple, 100 windows to 1": many["100 windows"] / many["1 window"],
             "million records per second, 10,000 session keys (at least 1)": bounded["sessions, gap 30 ms"],
+            "changes per second, top 100 of 1,000,000 keys (at least 200,000)": top,
             **{
                 f"time per tuple at times 50, {name} to shared": flat[name]["50"] / flat["shared"]["50"]
                 for name in BASELINES

@@ -1,10 +1,11 @@
-"""What all tests share: one Spark session per run, and the command line."""
+"""What all tests share: one Spark session per run, the command line, and a small shop that is served."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numba  # noqa: F401 - a command in this process must not do without it (core.machine_code): other tests call loops often
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from command_line import Command
+    from serving_shop import Shop
 
 
 # No test asserts a time, and a slow machine is not a failure. CI tries the same examples every time; people and long runs try
@@ -77,3 +79,21 @@ def hayase_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     from command_line import answer  # which loads much that few tests need
 
     return partial(answer, capsys, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """A shop that is served, for reading only."""
+    from serving_shop import shop
+
+    with shop(tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Shop]:
+    """A shop that is served, for one test."""
+    from serving_shop import shop
+
+    with shop(tmp_path / "shop") as made:
+        yield made

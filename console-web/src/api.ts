@@ -4,7 +4,8 @@ import { type Json, parseJson } from "./exact_json";
 import { signal } from "@preact/signals";
 
 export type Row = Record<string, Json>;
-export type NodeKind = "stream" | "query" | "job" | "operation" | "table";
+export type NodeKind = "source" | "stream" | "query" | "job" | "operation" | "table" | "output";
+export type ConnectorState = "starting" | "running" | "retrying" | "paused" | "stopped";
 
 export interface NodeFigures {
   rate: number | null;
@@ -20,6 +21,31 @@ export interface NodeFigures {
   missed: number | null;
 }
 
+/** What a source or an output is doing, without its positions. */
+export interface ConnectorFigures {
+  role: "sources" | "outputs";
+  name: string;
+  kind: string;
+  target: string;
+  state: ConnectorState;
+  attempts: number;
+  failures: number;
+  last_error: string | null;
+}
+
+/** The whole status; times are microseconds. */
+export interface ConnectorStatus extends ConnectorFigures {
+  records: number;
+  rate: number;
+  lag: number | null;
+  error: string | null;
+  since: number | null;
+  again: number | null;
+  failed: number | null;
+  positions: Record<string, string>;
+  written: number;
+}
+
 export interface PipelineNode {
   name: string;
   kind: NodeKind;
@@ -27,15 +53,18 @@ export interface PipelineNode {
   lane: string | null;
   shares: string[];
   every: string | null;
+  connector: ConnectorFigures | null;
   figures: NodeFigures;
 }
 
 export interface PipelineEdge {
   source: string;
   target: string;
-  kind: "reads" | "looks up";
+  kind: "reads" | "looks up" | "moves";
   rate: number | null;
   lag: number | null;
+  state: ConnectorState | null;
+  attempts: number | null;
 }
 
 export interface Notice {
@@ -249,8 +278,17 @@ export function address(path: string, parameters: Parameters = {}): string {
   return search ? `${path}?${search}` : path;
 }
 
+/** Signals of requests that renew what is shown already. */
+export const renewals = new WeakSet<AbortSignal>();
+/** Such an answer may be one that the server gives to other pages too, and may wait for it a little; not after a change by this
+ * page, which must see it. */
+const SHARED = { "Cache-Control": "max-age=2" };
+const OWN_CHANGE = 5000;
+let changedAt = -Infinity;
+
 export async function get<T>(path: string, parameters: Parameters = {}, abort?: AbortSignal): Promise<T> {
-  return ask<T>(address(path, parameters), { signal: abort ?? null });
+  const isShared = abort !== undefined && renewals.has(abort) && performance.now() > changedAt + OWN_CHANGE;
+  return ask<T>(address(path, parameters), { signal: abort ?? null, headers: isShared ? SHARED : {} });
 }
 
 export async function post<T>(path: string, body: string, kind = "application/json"): Promise<T> {
@@ -270,6 +308,7 @@ async function ask<T>(path: string, options: RequestInit): Promise<T> {
     throw new Refusal(0, "the server cannot be reached");
   }
   const text = await answer.text();
+  if (options.method !== undefined) changedAt = performance.now();
   if (answer.status === 401 && path !== "/session") loginNeeded.value = true;
   if (!answer.ok) throw new Refusal(answer.status, detailOf(text) ?? `the server answered ${answer.status}`);
   return (text ? parseJson(text) : undefined) as T;

@@ -79,12 +79,14 @@ function App() {
 function Head({ page }: { page: Page }) {
   const now = pipeline.value;
   const state = connection.value === "live" ? (now?.state ?? "connecting") : connection.value;
+  const pages = useRef<HTMLElement>(null);
+  useEffect(() => pages.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [page]); // on a phone, they do not all fit
   return (
     <header class="head">
       <span class="brand">
         <img src={icon} alt="" width="22" height="22" /> <b>{now?.name ?? "Hayase"}</b>
       </span>
-      <nav aria-label="Pages">
+      <nav aria-label="Pages" ref={pages}>
         {PAGES.map((each, at) => (
           <a key={each} href={hashOf(each)} aria-current={each === page ? "page" : undefined} title={`${TITLES[each]} (key ${at + 1})`}>
             {SHORT[each] ?? TITLES[each]}

@@ -2,15 +2,25 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { NodeKind } from "./api";
+import type { ConnectorState as State, NodeKind } from "./api";
 import { type Json, Exact, cellText } from "./exact_json";
 
-export const KIND_MARKS: Record<NodeKind, string> = { stream: "≋", query: "ƒ", job: "⚙", operation: "λ", table: "▦" };
+export const KIND_MARKS: Record<NodeKind, string> = { source: "↦", stream: "≋", query: "ƒ", job: "⚙", operation: "λ", table: "▦", output: "⇥" };
+const STATE_MARKS: Record<State, string> = { starting: "…", running: "●", retrying: "▲", paused: "‖", stopped: "■" };
 
 export function KindMark({ kind }: { kind: NodeKind }) {
   return (
     <span class={`mark mark-${kind}`} title={kind} aria-label={kind} role="img">
       {KIND_MARKS[kind]}
+    </span>
+  );
+}
+
+/** The state of a source or an output: a word, and a mark that needs no colour. */
+export function ConnectorState({ state }: { state: State }) {
+  return (
+    <span class={`connector-state connector-${state}`}>
+      <span aria-hidden="true">{STATE_MARKS[state]}</span> {state}
     </span>
   );
 }

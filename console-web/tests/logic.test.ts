@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Lifetime } from "../src/api";
+import { againText, connectorSummary, labelOf, movesTexts } from "../src/connector_text";
 import { Exact, cellText, compactJson, exactNumber, parseJson, prettyJson } from "../src/exact_json";
 import { axisLabel, compact, duration, isoText, microseconds } from "../src/format";
 import { alike, editOf, faultyColumns } from "../src/letter_edit";
@@ -112,5 +113,31 @@ describe("edits of dead letters", () => {
     expect(editOf("not json", '{"a": 1}')).toEqual({ fields: { edit: '{"a": 1}' } });
     expect(editOf(before, "[1]")).toEqual({ wrong: "a record is a JSON object" });
     expect("wrong" in editOf(before, "{")).toBe(true);
+  });
+});
+
+describe("sources and outputs in a few words", () => {
+  const connector = { role: "outputs", name: "totals", kind: "webhook", target: "http://localhost/a", state: "retrying", attempts: 3, failures: 5, last_error: "no" } as const;
+
+  test("a node is called by its declared name", () => {
+    expect(labelOf({ kind: "output", name: "output:totals", connector })).toBe("output totals");
+    expect(labelOf({ kind: "query", name: "totals", connector: null })).toBe("query totals");
+  });
+
+  test("the state comes first", () => {
+    expect(connectorSummary(connector, 12)).toBe("retrying · 3 failed · 12 wait · http://localhost/a");
+    expect(connectorSummary({ ...connector, state: "running", attempts: 0 }, null)).toBe("running · http://localhost/a");
+  });
+
+  test("an edge that runs shows its rate, another one its state", () => {
+    expect(movesTexts({ state: "running", rate: 120, lag: 4, attempts: 0 })).toEqual(["120/s", "4 wait"]);
+    expect(movesTexts({ state: "running", rate: 0, lag: 0, attempts: 0 })).toEqual(["", ""]);
+    expect(movesTexts({ state: "paused", rate: 0, lag: 4, attempts: 0 })).toEqual(["paused", "4 wait"]);
+    expect(movesTexts({ state: "retrying", rate: 9, lag: null, attempts: 2 })).toEqual(["retrying · 2 failed", ""]);
+  });
+
+  test("the next attempt", () => {
+    expect(againText(8_000_000, 500_000)).toBe("in 8 s");
+    expect(againText(8_000_000, 9_000_000)).toBe("now");
   });
 });

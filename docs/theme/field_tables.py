@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from hayase.core import connector_fields as connectors
 from hayase.core import declaration_fields as tables
 from hayase.core.declaration_fields import Field, FieldTable
 
@@ -12,8 +13,8 @@ PAGE = Path(__file__).parent.parent / "reference.md"
 _PART = re.compile(r"(?<=<!-- fields: begin -->\n).*(?=<!-- fields: end -->)", re.DOTALL)
 _SECTIONS = (
     ("The file", tables.PIPELINE, "The other keys are the sections: `streams`, `queries`, `aggregates`, `functions`, "
-     "`tables`, `jobs`, `operations`, `governor`, `rules`."),
-    ("`streams: NAME:`", tables.STREAM, ""),
+     "`tables`, `jobs`, `operations`, `outputs`, `governor`, `rules`."),
+    ("`streams: NAME:`", FieldTable((*tables.STREAM, *connectors.STREAM_SOURCE)), ""),
     ("`retention` of a stream", tables.RETENTION, ""),
     ("`functions: NAME:`", tables.FUNCTION, "A function has `function` or `sql`. `NAME: module:function` is short for "
      "`NAME: {function: module:function}`. See [Your own functions](queries.md#your-own-functions)."),
@@ -23,6 +24,9 @@ _SECTIONS = (
      "a reduce may name aggregates instead."),
     ("`operations: NAME:`", tables.OPERATION, "`hayase ops add` and `hayase ops update` have an option for each field; "
      "`POST` and `PATCH /operations` take all but `files`."),
+    *((f"`from: {kind}:` of a stream", fields, "") for kind, fields in connectors.SOURCES.items()),
+    ("`outputs: NAME:`", connectors.OUTPUT, "See [Sources and outputs](connectors.md)."),
+    *((f"`to: {kind}:` of an output", fields, "") for kind, fields in connectors.OUTPUTS.items()),
     ("`governor`", tables.GOVERNOR, "Further keys are options of the policy: see [Governor](governor.md)."),
 )  # fmt: skip
 

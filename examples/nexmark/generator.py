@@ -50,21 +50,22 @@ class Block:
     bid: pa.Table
 
 
-def blocks(events: int, *, per_second: int = 10_000, seed: int = 1) -> Iterator[Block]:
-    """Yield the first `events` events, whole blocks but for the last; their times advance by `per_second` events."""
+def blocks(events: int, *, per_second: int = 10_000, seed: int = 1, with_bids: bool = True) -> Iterator[Block]:
+    """Yield the first `events` events, whole blocks but for the last; their times advance by `per_second` events. Without bids,
+    people and auctions are the same."""
     for first in range(0, events, BLOCK):
         numbers = np.arange(first, min(first + BLOCK, events))
-        yield _block(numbers, per_second, np.random.default_rng([seed, first]))
+        yield _block(numbers, per_second, np.random.default_rng([seed, first]), with_bids)
 
 
-def _block(numbers: np.ndarray, per_second: int, dice: np.random.Generator) -> Block:
+def _block(numbers: np.ndarray, per_second: int, dice: np.random.Generator, with_bids: bool) -> Block:
     place = numbers % EPOCH
     is_person, is_auction = place < PERSONS, (place >= PERSONS) & (place < PERSONS + AUCTIONS)
     return Block(
         int(numbers[0]),
         _persons(numbers[is_person], per_second, dice),
         _auctions(numbers[is_auction], per_second, dice),
-        _bids(numbers[~is_person & ~is_auction], per_second, dice),
+        _bids(numbers[~is_person & ~is_auction & with_bids], per_second, dice),
     )
 
 

@@ -9,10 +9,12 @@ if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be started by any
 if TYPE_CHECKING:
     from hayase.core.algebra import Aggregate, user_aggregate
     from hayase.core.declarations import Retention
+    from hayase.core.endpoints import Delta, Files, Iceberg, Kafka, Parquet, Postgres, PythonClass, Spark, Webhook
     from hayase.core.errors import (
         DamagedSegment,
         DamagedState,
         DeclarationError,
+        EndpointError,
         EnvironmentUnfit,
         FormatMismatch,
         HayaseError,
@@ -30,7 +32,17 @@ if TYPE_CHECKING:
     from hayase.engine.dead_letters.settlement import Settlement
     from hayase.jobs import to
     from hayase.jobs.job_builder import Job
-    from hayase.pipeline import Accepted, Definition, FunctionOptions, Manifest, OperationOptions, Pipeline, Results
+    from hayase.pipeline import (
+        Accepted,
+        Definition,
+        FunctionOptions,
+        Manifest,
+        OperationOptions,
+        Pipeline,
+        Results,
+        open,
+    )
+    from hayase.pipeline_run import BackgroundRun, Progress
     from hayase.tables import (
         Counter,
         DistinctCount,
@@ -53,19 +65,25 @@ __all__ = [
     "Accepted",
     "Aggregate",
     "Answers",
+    "BackgroundRun",
     "Counter",
     "DamagedSegment",
     "DamagedState",
     "DeclarationError",
     "Definition",
+    "Delta",
     "DistinctCount",
+    "EndpointError",
     "EnvironmentUnfit",
+    "Files",
     "FormatMismatch",
     "FunctionOptions",
     "GSet",
     "HayaseError",
     "HomeInUse",
+    "Iceberg",
     "Job",
+    "Kafka",
     "LWWSet",
     "LaneFailed",
     "Manifest",
@@ -78,7 +96,11 @@ __all__ = [
     "ORSet",
     "OffsetGone",
     "OperationOptions",
+    "Parquet",
     "Pipeline",
+    "Postgres",
+    "Progress",
+    "PythonClass",
     "Quantiles",
     "Register",
     "Results",
@@ -86,14 +108,17 @@ __all__ = [
     "SchemaMismatch",
     "Settlement",
     "SharedWindows",
+    "Spark",
     "StageChanged",
     "StreamError",
     "StreamFinished",
     "TableResults",
     "TwoPhaseSet",
     "UnknownName",
+    "Webhook",
     "WindowAnswers",
     "check_laws",
+    "open",
     "to",
     "user_aggregate",
 ]
@@ -102,13 +127,15 @@ __version__ = "0.1.0"
 _MODULES = {
     "hayase.core.algebra": "Aggregate user_aggregate",
     "hayase.core.declarations": "Retention",
-    "hayase.core.errors": "DamagedSegment DamagedState DeclarationError EnvironmentUnfit FormatMismatch HayaseError HomeInUse "
-    "LaneFailed Mistake OffsetGone SchemaMismatch StageChanged StreamError StreamFinished UnknownName",
+    "hayase.core.endpoints": "Delta Files Iceberg Kafka Parquet Postgres PythonClass Spark Webhook",
+    "hayase.core.errors": "DamagedSegment DamagedState DeclarationError EndpointError EnvironmentUnfit FormatMismatch "
+    "HayaseError HomeInUse LaneFailed Mistake OffsetGone SchemaMismatch StageChanged StreamError StreamFinished UnknownName",
     "hayase.core.laws": "check_laws",
     "hayase.engine.dead_letters.settlement": "Settlement",
     "hayase.jobs": "to",
     "hayase.jobs.job_builder": "Job",
-    "hayase.pipeline": "Accepted Definition FunctionOptions Manifest OperationOptions Pipeline Results",
+    "hayase.pipeline": "Accepted Definition FunctionOptions Manifest OperationOptions Pipeline Results open",
+    "hayase.pipeline_run": "BackgroundRun Progress",
     "hayase.tables": "Counter DistinctCount GSet LWWSet MapCounter MapRegister MapSet MaxRegister MinRegister ORSet "
     "Quantiles Register TwoPhaseSet",
     "hayase.tables.table_results": "TableResults",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from hayase.core.clock import now_us
 from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, HayaseError, UnknownName
 from hayase.core.stages import Stage
-from hayase.engine.commit.ledger import Ledger, progress
+from hayase.engine.commit.ledger import progress
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.definition import check, definitions, proposals
 from hayase.engine.definition.definitions import Definition, Start
@@ -27,11 +30,13 @@ from hayase.streams.file_formats import format_of
 from hayase.streams.records import Records, conform
 
 if TYPE_CHECKING:
-    from hayase.engine.condition import Condition
+    import pyarrow as pa
+
     from hayase.engine.dead_letters.edits import Edit
     from hayase.engine.dead_letters.letters import Letters
     from hayase.engine.dead_letters.settlement import Settlement
-    from hayase.serving import Status
+    from hayase.engine.local_run import RunningLanes
+    from hayase.pipeline_run import BackgroundRun, Place, Progress
 
 __all__ = ["DeclaredPipeline"]
 
@@ -52,6 +57,7 @@ class DeclaredPipeline:
         self.home = Home(Path(home if home is not None else name).expanduser().absolute())
         self._clock = clock or now_us
         self._views: tuple[Subscription, ...] = ()
+        self._run: BackgroundRun | None = None
 
     def check(self) -> None:
         """Raise a DeclarationError with every mistake, if there are any. Operations are tried on the newest records."""
@@ -151,6 +157,20 @@ class DeclaredPipeline:
             return Results(StreamLog.ensure(self.home.path, output))
         raise UnknownName("stream or query", name, self._names())
 
+    def sql(self, text: str, parameters: Sequence[Any] = (), *, as_of: Time | None = None) -> pa.Table:
+        """Return the answer to a SELECT over the queries, tables and streams of the home, all from one commit, as an Arrow table.
+
+        A query stands for its present rows, NAME_history for its lifetimes. `$1` in the text is the first of the `parameters`.
+        `as_of` is an event time, or "complete": the latest time at which all relations of the statement are final.
+        """
+        from hayase.relations import HomeReader
+
+        with (
+            HomeReader(self.home.path) as reader,
+            reader.statement(text, parameters, as_of="latest" if as_of is None else as_of) as answer,
+        ):
+            return answer.table()
+
     def _operation_stream(self, name: str) -> StreamDeclaration:
         """The output stream of an operation: that of the newest definition, in which a command may have changed it, else that of
         the declaration."""
@@ -241,22 +261,40 @@ class DeclaredPipeline:
         return progress(self.home)
 
     def run_until_idle(self, *, spark: bool = True, master: str | None = None) -> Manifest:
-        """Process everything that is in the streams, then stop. With `spark=False` it runs in this process, for tests."""
+        """Process everything that is in the streams, then stop. With `spark=False` it runs in this process.
+
+        What sources have now is read first; at the end, outputs get everything that is final.
+        """
         with self.home.lock():
             self.apply()
-            if not spark:
-                with contextlib.closing(InProcess(self.home, self._clock)) as runner, self._viewing() as views:
-                    while runner.step():
-                        views.committed()
-                    return runner.manifest
-            from hayase.engine.spark.runner import run_until_idle
+            with self.transferring():
+                if not spark:
+                    with contextlib.closing(InProcess(self.home, self._clock)) as runner, self._viewing() as views:
+                        while runner.step():
+                            views.committed()
+                        return runner.manifest
+                from hayase.engine.spark.runner import run_until_idle
 
-            with self._viewing():
-                return run_until_idle(self.home, master=master)
+                with self._viewing():
+                    return run_until_idle(self.home, master=master)
+
+    @contextlib.contextmanager
+    def transferring(self) -> Iterator[None]:
+        """Read what sources have before the block; write to outputs what is final behind it."""
+        declaration = self.declaration
+        if not (declaration.sources or declaration.outputs):
+            yield
+            return
+        from hayase.connectors.transfers import run_until_end
+
+        run_until_end(self.home, declaration, declaration.sources, self._clock)
+        yield
+        run_until_end(self.home, declaration, declaration.outputs, self._clock)
 
     def run(
         self,
         *,
+        spark: bool = True,
         serve: str | None = None,
         token: str | None = None,
         master: str | None = None,
@@ -265,26 +303,106 @@ class DeclaredPipeline:
         """Process the streams as they grow, until `stop()` returns true or a signal arrives; the running batch is finished.
 
         `serve` is an address like 127.0.0.1:8421 at which tables, streams and queries are served over HTTP meanwhile. An address
-        that other machines can reach needs a `token`, which every request must then send.
+        that other machines can reach needs a `token`, which every request must then send. With `spark=False` it runs in this
+        process: the same home, the same results.
         """
-        from hayase.engine.spark.runner import open_ledger, run
+        from hayase.pipeline_run import WATCH, Place
+
+        with self._lanes(Place(spark, master, serve, token)) as lanes, contextlib.suppress(KeyboardInterrupt):
+            while stop is None or not stop():
+                lanes.check()
+                time.sleep(WATCH)
+        return lanes.manifest
+
+    def start(
+        self,
+        *,
+        spark: bool = True,
+        serve: str | None = None,
+        token: str | None = None,
+        master: str | None = None,
+        on_progress: Callable[[Progress], object] | None = None,
+    ) -> BackgroundRun:
+        """Run the pipeline in the background until `stop()`, or until the program ends; arguments as those of `run`.
+
+        A declaration that cannot run is an error at once, and so is Spark that does not start: this returns when it has started.
+        `on_progress` is called with the progress after each commit, in the thread of the run. Starting a pipeline that runs in
+        this process already returns its run.
+        """
+        from hayase.pipeline_run import BackgroundRun, Place
+
+        if self._run is not None and self._run.state in ("starting", "running"):
+            return self._run
+        with self.home.lock():
+            self.apply()
+        place, session = Place(spark, master, serve, token), None
+        if spark:  # here, since a JVM that another thread starts while this one runs may crash between fork and exec
+            from hayase.engine.spark.runner import start_session
+
+            session = start_session(self.home, master)
+        self._run = BackgroundRun(self.home, lambda on_commit: self._lanes(place, on_commit, session), on_progress)
+        return self._run
+
+    def stop(self) -> None:
+        """Stop the run that `start` began: its running batch is finished, and an error that ended it is raised."""
+        if self._run is not None:
+            self._run.stop()
+
+    def wait_until_idle(self, timeout: float | None = None) -> Manifest:
+        """Wait until the run that `start` began has processed all records that are in the streams; TimeoutError after `timeout`
+        seconds."""
+        if self._run is None:
+            raise HayaseError("the pipeline does not run in this program; call p.start() first, or p.run_until_idle()")
+        return self._run.wait_until_idle(timeout)
+
+    def __repr__(self) -> str:
+        declared, counts = self.declaration, []
+        for kind in ("streams", "queries", "tables", "jobs", "operations", "outputs"):
+            names = [each.name for each in getattr(declared, kind)]
+            if names:
+                counts.append(f"{kind} {', '.join(names)}")
+        run = f"; {self._run.state}" if self._run is not None else ""
+        return f"<pipeline {declared.name} in {self.home.path}: {'; '.join(counts) or 'nothing declared yet'}{run}>"
+
+    def _repr_html_(self) -> str:
+        """The graph of the pipeline, for notebooks; a declaration that does not fit together is told instead."""
+        from hayase.engine.definition.graph_picture import graph_svg
+        from hayase.engine.definition.pipeline_graph import declared_graph
+
+        head = f"<p>{escape(repr(self)[1:-1])}</p>"
+        try:
+            declaration = check.with_known_schemas(self.home, self.declaration)
+            graph = declared_graph(declaration, check.check(declaration, pending=True))
+        except HayaseError as error:
+            return f"<div>{head}<pre>{escape(str(error))}</pre></div>"
+        return f"<div>{head}{graph_svg(graph, self.declaration.name)}</div>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        except BaseException:
+            if error is None:  # the first error is raised
+                raise
+
+    @contextlib.contextmanager
+    def _lanes(
+        self,
+        place: Place,
+        on_commit: Callable[[Manifest], None] = lambda manifest: None,
+        session: Any = None,
+    ) -> Iterator[RunningLanes]:
+        """Apply the declaration and run it while the context is active."""
+        from hayase.pipeline_run import running_lanes
 
         with self.home.lock():
             self.apply()
-            with open_ledger(self.home) as ledger, self._viewing() as views, _served(ledger, serve, token) as status:
-
-                def on_commit(manifest: Manifest) -> None:
-                    views.committed()
-                    if status is not None:
-                        status.committed(manifest)
-
-                def on_condition(condition: Condition) -> None:
-                    if status is not None:
-                        status.set_condition(condition)
-
-                return run(
-                    self.home, ledger=ledger, master=master, stop=stop, on_commit=on_commit, on_condition=on_condition
-                )
+            with running_lanes(self.home, place, self._viewing(), self._clock, on_commit, session) as lanes:
+                yield lanes
 
     def _viewing(self) -> Subscriptions:
         """The subscriptions, as a context manager in which they are called."""
@@ -298,16 +416,3 @@ class DeclaredPipeline:
 def _check_start(start: str) -> None:
     if start not in ("earliest", "now"):
         raise DeclarationError(f'a stage cannot begin from "{start}"', 'say "earliest" or "now"')
-
-
-@contextlib.contextmanager
-def _served(ledger: Ledger, address: str | None, token: str | None) -> Iterator[Status | None]:
-    """Serve the home over HTTP; yield the status to update after commits and changes of condition, None without an address."""
-    if address is None:
-        yield None
-        return
-    from hayase.serving import Status, serving
-
-    status = Status("starting", ledger.latest())
-    with serving(ledger.home, address, tables=ledger.tables, status=status, token=token):
-        yield status

@@ -41,27 +41,31 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
+from hayase.core.connector_data import declared_output, declared_source
 from hayase.core.declarations import (
     DAY,
     AggregateDeclaration,
     JobDeclaration,
+    PipelineDeclaration,
     QueryDeclaration,
     Retention,
     RulesDeclaration,
     StreamDeclaration,
 )
-from hayase.core.errors import DeclarationError, UnknownName
+from hayase.core.endpoints import Endpoint
+from hayase.core.errors import DeclarationError, HayaseError, UnknownName
 from hayase.core.times import duration
 from hayase.declared_pipeline import DeclaredPipeline
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.definition import check
-from hayase.engine.definition.definitions import Definition
+from hayase.engine.definition.definitions import Definition, latest
 from hayase.engine.results.query_results import Results
 from hayase.engine.results.subscriptions import Subscription, added
 from hayase.streams import StreamLog
 from hayase.streams.appends import Accepted
+from hayase.streams.home_format import check_home
 
 if TYPE_CHECKING:
     from hayase.jobs.job_builder import Job
@@ -69,11 +73,17 @@ if TYPE_CHECKING:
     from hayase.tables.table_builder import Column
     from hayase.tables.table_results import TableResults
 
-__all__ = ["Accepted", "Definition", "FunctionOptions", "Manifest", "OperationOptions", "Pipeline", "Results"]
+__all__ = ["Accepted", "Definition", "FunctionOptions", "Manifest", "OperationOptions", "Pipeline", "Results", "open"]
 
 Duration = str | int | timedelta
+_Declared = TypeVar("_Declared", bound="_Named")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Subscriber = TypeVar("_Subscriber", bound=Callable[[list[dict[str, Any]]], object])
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
 
 
 class OperationOptions(TypedDict, total=False):
@@ -107,9 +117,10 @@ class FunctionOptions(TypedDict, total=False):
 class Pipeline(DeclaredPipeline):
     """A pipeline: declare it, append records, run it, read its results.
 
-    Declaring writes nothing; the first append or run creates the home. `buckets` is the number of parts that keys are spread
-    over, about as many as there are task slots; the first run fixes it. `clock` returns the wall clock in microseconds; tests
-    set it.
+    Declaring writes nothing; the first append or run creates the home. Declaring something again replaces it; once the
+    pipeline has run, a stage whose state does not fit its new declaration must be reset. `buckets` is the number of parts that
+    keys are spread over, about as many as there are task slots; the first run fixes it. `clock` returns the wall clock in
+    microseconds; tests set it. As a context manager, a pipeline stops what `start` began.
     """
 
     @classmethod
@@ -125,6 +136,7 @@ class Pipeline(DeclaredPipeline):
         file = read_pipeline(Path(path), partly=True)
         pipeline = cls(file.declaration.name, home if home is not None else file.home, clock=clock)
         pipeline.declaration = check.read_file(file, pipeline.home)
+        _check_classes(pipeline.declaration)
         return pipeline
 
     @overload
@@ -145,6 +157,7 @@ class Pipeline(DeclaredPipeline):
         changes: str | None = None,
         extra_fields: str = "refuse",
         dedupe: Duration | None = None,
+        source: Endpoint | None = None,
     ) -> Results: ...
     def stream(
         self,
@@ -161,6 +174,7 @@ class Pipeline(DeclaredPipeline):
         changes: str | None = None,
         extra_fields: str = "refuse",
         dedupe: Duration | None = None,
+        source: Endpoint | None = None,
     ) -> Results:
         """Declare a stream, or return a declared one if no schema is given.
 
@@ -170,7 +184,7 @@ class Pipeline(DeclaredPipeline):
         declares a relation: the column in which `+` adds a row and `-` removes an equal one. A record with fields that the
         schema does not have is a dead letter; with `extra_fields` ignore they are dropped, with keep they go into the json
         column `extra`. With `dedupe`, a record whose id came before is left out as a repeat for this much event time, and older
-        records are dead letters.
+        records are dead letters. A `source`, such as `hy.Kafka(...)`, is what its records come from while the pipeline runs.
         """
         if schema is None:
             return self.results(name)
@@ -184,7 +198,13 @@ class Pipeline(DeclaredPipeline):
             extra_fields=extra_fields,
             dedupe=None if dedupe is None else duration(dedupe),
         )  # fmt: skip
-        self.declaration = replace(self.declaration, streams=(*self.declaration.streams, declared))
+        sources = tuple(other for other in self.declaration.sources if other.stream != name)
+        if source is not None:
+            sources = (*sources, declared_source(name, source.data, str(Path.cwd())))
+        declaration = replace(self.declaration, streams=_with(self.declaration.streams, declared), sources=sources)
+        check.check_connectors(declaration)
+        _check_classes(declaration)
+        self.declaration = declaration
         return Results(StreamLog(self.home.path, declared))
 
     @overload
@@ -198,10 +218,20 @@ class Pipeline(DeclaredPipeline):
         """
         if text is None:
             return self.results(name)
-        declaration = replace(self.declaration, queries=(*self.declaration.queries, QueryDeclaration(name, text)))
+        queries = _with(self.declaration.queries, QueryDeclaration(name, text))
+        declaration = replace(self.declaration, queries=queries)
         stages = self._checked(declaration, name)
         self.declaration = declaration
         return Results(StreamLog(self.home.path, next(stage.stream for stage in stages if stage.name == name)))
+
+    def output(self, name: str, reads: str, to: Endpoint) -> None:
+        """Declare an output: the results of the query, stream, job or operation that it `reads` go `to` an endpoint, such as
+        `hy.Kafka(...)`, while the pipeline runs."""
+        declared = declared_output(name, {"reads": reads, "to": to.data}, str(Path.cwd()))
+        declaration = replace(self.declaration, outputs=_with(self.declaration.outputs, declared))
+        self._checked(declaration)
+        _check_classes(declaration)
+        self.declaration = declaration
 
     def aggregate(self, name: str, source: str, directory: str | Path | None = None) -> None:
         """Declare an aggregate of your own for queries: `source` is "module:attribute", built with `user_aggregate`.
@@ -211,7 +241,7 @@ class Pipeline(DeclaredPipeline):
         """
         declared = AggregateDeclaration(name, source, str(Path(directory or ".").absolute()))
         declared.load()
-        self.declaration = replace(self.declaration, aggregates=(*self.declaration.aggregates, declared))
+        self.declaration = replace(self.declaration, aggregates=_with(self.declaration.aggregates, declared))
 
     @overload
     def function(
@@ -271,7 +301,7 @@ class Pipeline(DeclaredPipeline):
             loaded = None if isinstance(function, str) else function
             called = name or str(own.get("function", "")).rpartition(":")[2]
             declared = declared_function(called, own, directory, loaded)
-            functions = (*self.declaration.functions, declared)
+            functions = _with(self.declaration.functions, declared)
             check.check_functions(functions)
             self.declaration = replace(self.declaration, functions=functions)
             return None if isinstance(function, str) else function
@@ -318,29 +348,30 @@ class Pipeline(DeclaredPipeline):
             declared = declared_table(
                 name, key, {**(columns or {}), **more_columns}, duration(fold_after), duration(horizon)
             )
-            self.declaration = replace(self.declaration, tables=(*self.declaration.tables, declared))
+            self.declaration = replace(self.declaration, tables=_with(self.declaration.tables, declared))
         return TableResults(
             self.home.table(name), declared, open_for_writing, lambda table: check_table_read(self.home, table)
         )
 
-    def rules(self, path: str | Path | None = None, *, text: str | None = None) -> None:
+    def rules(self, path: str | Path | None = None, *, text: str | None = None, name: str | None = None) -> None:
         """Add rules that define which updates an event causes in tables, from a YAML file or as text. They are checked at once.
 
-        Messages call the rules of a file by this path, and those of a text `rules 1`, `rules 2` and so on.
+        Messages call the rules of a file by this path, and those of a text by their `name`, else `rules 1`, `rules 2` and so on.
+        Rules of the same file or name replace the earlier ones; a text without a name that was added before changes nothing.
         """
         if (path is None) == (text is None):
             raise DeclarationError(
                 "rules are given as a file or as a text", 'write p.rules("rules.yaml") or p.rules(text=...)'
             )
-        known = [rules.name for rules in self.declaration.rules]
+        known = {rules.name: rules.text for rules in self.declaration.rules}
         if path is not None:
-            name, text = str(path), _rules_text(Path(path))
-        else:
+            name, text = name or str(path), _rules_text(Path(path))
+        elif name is None:
+            if text in known.values():
+                return
             name = next(free for number in count(1) if (free := f"rules {number}") not in known)
         assert text is not None
-        if name in known:
-            raise DeclarationError(f'the rules "{name}" are declared twice', "each event would count twice; remove one")
-        declaration = replace(self.declaration, rules=(*self.declaration.rules, RulesDeclaration(name, text)))
+        declaration = replace(self.declaration, rules=_with(self.declaration.rules, RulesDeclaration(name, text)))
         self._checked(declaration)
         self.declaration = declaration
 
@@ -348,18 +379,15 @@ class Pipeline(DeclaredPipeline):
         self, name: str, reads: str | Sequence[str], every: Duration = "1 second", *, rounds: int | None = None
     ) -> Job:
         """Declare a job. Its steps are added to the returned object, by decorators or by calls. The tuples of the last step are
-        a stream of the job's name.
+        a stream of the job's name. With its first step, it replaces a job that was declared under this name before.
 
         The job fires at multiples of `every` and takes all tuples that are there. Tuples leave a loop after `rounds` rounds.
         """
         from hayase.jobs.job_builder import Job
 
         def changed(declared: JobDeclaration) -> None:
-            others = tuple(job for job in self.declaration.jobs if job.name != name)
-            self.declaration = replace(self.declaration, jobs=(*others, declared))
+            self.declaration = replace(self.declaration, jobs=_with(self.declaration.jobs, declared))
 
-        if any(job.name == name for job in self.declaration.jobs):
-            raise DeclarationError(f'the job "{name}" is declared twice', "name one of them differently")
         return Job(name, reads, every, rounds=rounds, directory=str(Path.cwd()), changed=changed)
 
     @overload
@@ -428,7 +456,7 @@ class Pipeline(DeclaredPipeline):
 
         def declare(function: Any) -> Any:
             operation = operation_of(function, writes, options, str(Path.cwd()))
-            self.declaration = replace(self.declaration, operations=(*self.declaration.operations, operation))
+            self.declaration = replace(self.declaration, operations=_with(self.declaration.operations, operation))
             return None if isinstance(function, str) else function
 
         return declare if function is None else declare(function)
@@ -472,15 +500,62 @@ class Pipeline(DeclaredPipeline):
         return subscribe if function is None else subscribe(function)
 
     def remove(self, name: str) -> None:
-        """Remove a stream, a query, an aggregate, a function, a table, a job, an operation or rules from the declaration."""
+        """Remove a stream, a query, an aggregate, a function, a table, a job, an operation, an output or rules from the
+        declaration; a stream with its source."""
         old = self.declaration
-        kinds = ("streams", "queries", "aggregates", "functions", "tables", "rules", "jobs", "operations")
+        kinds = (
+            "streams",
+            "sources",
+            "queries",
+            "aggregates",
+            "functions",
+            "tables",
+            "rules",
+            "jobs",
+            "operations",
+            "outputs",
+        )
         kept: dict[str, Any] = {kind: tuple(one for one in getattr(old, kind) if one.name != name) for kind in kinds}
         left = replace(old, **kept)
         if left == old:
             known = [declared.name for kind in kinds for declared in getattr(old, kind)]
-            raise UnknownName("stream, query, aggregate, function, table, job, operation or rules", name, known)
+            raise UnknownName("stream, query, aggregate, function, table, job, operation, output or rules", name, known)
         self.declaration = left
+
+
+def open(home: str | Path, *, clock: Callable[[], int] | None = None) -> Pipeline:
+    """Open the home of a pipeline as it was last declared, to read, append or run it; before the first declaration, it has the
+    streams that exist there. `clock` is that of `Pipeline`."""
+    place = Path(home).expanduser()
+    check_home(place)
+    if not (place / "streams").is_dir() and not (place / "definitions").is_dir():
+        raise HayaseError(f'"{home}" is not the home of a pipeline; check the path, or declare one with hy.Pipeline')
+    pipeline = Pipeline("pipeline", place, clock=clock)
+    definition = latest(pipeline.home)
+    if definition is not None:
+        pipeline.declaration = definition.declaration
+    else:
+        names = sorted(path.parent.name for path in (place / "streams").glob("*/stream.json"))
+        declared = (StreamLog.open(place, name).declaration for name in names if not name.startswith("_"))
+        pipeline.declaration = PipelineDeclaration("pipeline", tuple(declared))
+    return pipeline
+
+
+def _with(declared: tuple[_Declared, ...], new: _Declared) -> tuple[_Declared, ...]:
+    """Return the declarations with a new one, in the place of the one that has its name, if there is one."""
+    names = [one.name for one in declared]
+    if new.name not in names:
+        return (*declared, new)
+    place = names.index(new.name)
+    return (*declared[:place], new, *declared[place + 1 :])
+
+
+def _check_classes(declaration: PipelineDeclaration) -> None:
+    """Check the sources and sinks that are classes of the user."""
+    if declaration.sources or declaration.outputs:
+        from hayase.connectors.kinds import check_classes
+
+        check_classes(declaration)
 
 
 def _rules_text(path: Path) -> str:

@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from hayase.connectors.laws import LawBroken, check_sink, check_source
 from hayase.core.errors import HayaseError
 from hayase.core.stages import MAIN
 from hayase.core.times import duration, instant
@@ -32,7 +33,16 @@ from hayase.engine.commit.manifests import Manifest
 from hayase.engine.results.query_results import Time
 from hayase.pipeline import Pipeline
 
-__all__ = ["START", "ManualClock", "Trial", "at", "trial"]
+__all__ = [
+    "START",
+    "LawBroken",
+    "ManualClock",
+    "Trial",
+    "at",
+    "check_sink",
+    "check_source",
+    "trial",
+]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """The start of a manual clock, from which `at` counts."""
@@ -79,6 +89,7 @@ class Trial(Pipeline):
     def run(
         self,
         *,
+        spark: bool = False,
         serve: str | None = None,
         token: str | None = None,
         master: str | None = None,
@@ -89,8 +100,8 @@ class Trial(Pipeline):
 
         A trial uses neither Spark nor HTTP and stops by itself, so the other arguments of `Pipeline.run` are refused.
         """
-        for name, value in (("serve", serve), ("token", token), ("master", master), ("stop", stop)):
-            if value is not None:
+        for name, value in (("spark", spark), ("serve", serve), ("token", token), ("master", master), ("stop", stop)):
+            if value:
                 raise HayaseError(f"a trial runs in this process until idle and takes no {name}; use Pipeline.run")
         FileGate(self.home.gate(MAIN)).set(Grants() if batch_rows is None else Grants(limit=batch_rows))
         return self.run_until_idle(spark=False)

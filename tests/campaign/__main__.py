@@ -2,8 +2,8 @@
 
 HAYASE_SEEDS=20          how many seeds, counted from a fresh one (by default 5)
 HAYASE_SEED=123          this one alone
-HAYASE_ROUNDS=live       which kinds, of live, damage, flood (by default all)
-HAYASE_FAULTS="kill jvm,full disk"     these faults instead of those that the seed draws, in live rounds
+HAYASE_ROUNDS=live       which kinds, of live, damage, flood, connectors (by default all)
+HAYASE_FAULTS="kill jvm,full disk"     these faults instead of those that the seed draws, in live and connector rounds
     HAYASE_FILES=tables/     only files whose paths contain this, in damage rounds
 """
 
@@ -44,8 +44,8 @@ def main() -> None:
 
 def _apart(kind: str, seed: int) -> bool:
     """Run a round in a process of its own, so that neither a crash nor a hang of it ends the campaign. Damage rounds see to
-    that by themselves, and share what is imported."""
-    if kind == "damage":
+    that by themselves, and share what is imported; connector rounds share their servers."""
+    if kind in ("damage", "connectors"):
         return one(kind, seed)
     lock = os.environ.get("HAYASE_SPARK_LOCK")  # where several people share a machine
     command = [*(["flock", lock] if lock and kind == "live" else []), sys.executable, "-m", "campaign", kind, str(seed)]
@@ -101,7 +101,26 @@ def _damage(seed: int, folder: Path) -> list[str]:
     return DamageRound(seed, folder, _say).run()
 
 
-ROUNDS = {"live": _live, "damage": _damage, "flood": _flood}
+def _connectors(seed: int, folder: Path) -> list[str]:
+    try:
+        from campaign.connector_endpoints import endpoints
+        from campaign.connector_faults import drawn, named
+        from campaign.connectors import ConnectorRound
+        from servers.process import Missing
+    except ImportError as error:  # `make test-long` installs the clients
+        return [f"a client is missing: {error}; run: make servers"]
+    try:
+        endpoints()
+    except Missing as missing:
+        _say(f"connectors round {seed}: left out: {missing}")
+        return []
+    asked = os.environ.get("HAYASE_FAULTS")
+    faults = [named(each.strip()) for each in asked.split(",")] if asked else drawn(seed)
+    _say(f"connectors round {seed}: {', '.join(each.name for each in faults)}")
+    return ConnectorRound(seed, faults, folder, _say).run()
+
+
+ROUNDS = {"live": _live, "damage": _damage, "flood": _flood, "connectors": _connectors}
 
 
 def _say(line: str) -> None:

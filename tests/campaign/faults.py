@@ -88,10 +88,10 @@ def _definitions(round: LiveRound) -> None:
 def _reset(round: LiveRound) -> None:
     """Let a stage begin anew, while it runs; what it answers in the end is the same."""
     stage = round.dice.choice(("recent", "pairs", "marks", "purchases", "large"))
+    if stage == "purchases":  # before the command: the running pipeline may be quicker than it
+        round.watcher.forget("/tables/purchases")
     round.command("reset", stage, "--from", "earliest")
     round.rebuilt |= {stage, "marked"} if stage == "marks" else {stage}
-    if stage == "purchases":
-        round.watcher.forget("/tables/purchases")
 
 
 def _scratch_removed(round: LiveRound) -> None:

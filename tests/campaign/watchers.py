@@ -61,6 +61,10 @@ class Watcher(threading.Thread):
             self.problems.append(f"{what} went back from {most} to {value}")
         self._most[what] = value if most is None else max(value, most)
 
+    def _knew(self, what: str) -> bool:
+        """Whether something was there before, and is not built anew."""
+        return what in self._most and not any(each in what for each in self._reset)
+
     def _health(self, http: httpx.Client) -> None:
         answer = http.get("/health")
         if answer.status_code == 200:
@@ -90,7 +94,7 @@ class Watcher(threading.Thread):
                 row = answer.json()["row"]
                 self._grown(f"orders of {user} in /tables/purchases", row["orders"])
                 self._grown(f"total of {user} in /tables/purchases", row["total"])
-            elif answer.status_code == 404 and f"orders of {user} in /tables/purchases" in self._most:
+            elif answer.status_code == 404 and self._knew(f"orders of {user} in /tables/purchases"):
                 self.problems.append(f"{user} has gone from /tables/purchases")
 
     def _changes(self, http: httpx.Client) -> None:

@@ -147,7 +147,7 @@ def test_a_pipeline_runs_stops_and_goes_on(shop: Path) -> None:
     assert "stopped after" in said
     totals = rows(hayase("streams", "tail", "totals", "-n", "100", cwd=shop))
     assert totals[: len(first)] == first
-    appeared = [row for row in totals if row["event_time"] == row["valid_from"] and row["user_id"] == "taro"]
+    appeared = [row for row in totals if row["change"] == "+" and row["user_id"] == "taro"]
     assert [row["orders"] for row in appeared] == list(range(1, 5))
 
 

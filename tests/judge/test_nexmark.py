@@ -153,3 +153,10 @@ def test_the_files_of_the_generator_can_be_appended(tmp_path: Path) -> None:
     assert pipeline.dead_letters() == []
     (block,) = generator.blocks(500)
     assert pipeline.results("bid").rows()[-1]["price"] == block.bid.column("price")[-1].as_py(), "the seed decides"
+
+
+def test_people_and_auctions_are_the_same_without_bids() -> None:
+    both = zip(generator.blocks(60_000), generator.blocks(60_000, with_bids=False))
+    for whole, without in both:
+        assert (whole.person, whole.auction) == (without.person, without.auction)
+        assert (whole.bid.num_rows > 0, without.bid.num_rows) == (True, 0)

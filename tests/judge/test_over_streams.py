@@ -1,4 +1,5 @@
-"""OVER over a stream, from text to results: every record has the values that DuckDB gives it over all records, in any batches."""
+"""OVER over a stream, from text to results: every record has the values that DuckDB gives it over all records, in any batches, and
+results are in the order of event time, then offset."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def wanted(stream: Stream, texts: list[str], condition: str) -> list[str]:
     records = pa.table({"time": times, **columns, "o": pa.array(range(len(stream.rows)), pa.int64())})
     with duckdb.connect(config={"threads": "1"}) as connection:
         connection.register("records", records)
-        return sorted(map(repr, connection.execute(f"select {', '.join(texts)} from records {condition}").fetchall()))
+        select = f"select {', '.join(texts)} from records {condition} order by time, o"
+        return [*map(repr, connection.execute(select).fetchall())]
 
 
 def found(stream: Stream, texts: list[str], condition: str, plan: Plan) -> list[str]:
@@ -77,7 +79,12 @@ def found(stream: Stream, texts: list[str], condition: str, plan: Plan) -> list[
         t.run(batch_rows=plan.batch_rows)
         assert not t.dead_letters()
         names = [f"c{at}" for at in range(len(texts))]
-        return sorted(repr(tuple(row[name] for name in names)) for row, _, _ in t.query("q").intervals())
+        log = t.query("q").log
+        records = [row for piece in log.read(0, log.index().next) for row in piece.rows.select(names).to_pylist()]
+        assert sorted(map(repr, records)) == sorted(
+            repr({name: row[name] for name in names}) for row, _, _ in t.query("q").intervals()
+        )
+        return [repr(tuple(row.values())) for row in records]
 
 
 @given(

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import examples
+from hayase.core.errors import CursorGone
+from hayase.engine.results.live_results import Live
 from hayase.serving import change_feeds
 from hayase.serving.change_feeds import ChangeFeeds, Listener
-from hayase.serving.live_results import Live
-from hayase.serving.problems import Problem
 from hayase.testing import Trial, trial
 
 QUERIES = {
@@ -33,7 +33,7 @@ class Work:
         self.reads = 0
 
     async def __call__(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        self.reads += work is change_feeds.read_events
+        self.reads += work in (change_feeds.read_events, change_feeds.read_on)
         return work(*arguments)
 
 
@@ -138,7 +138,7 @@ def test_all_who_listen_are_told_when_the_query_is_reset() -> None:
         t.reset("sums")
         append(t, 10, [(1, "a", 1)])
         for one in listeners:
-            with pytest.raises(Problem, match="reset"):
+            with pytest.raises(CursorGone, match="reset"):
                 await feeds.next(one, object(), 0.0)
             feeds.leave(one)
         assert len(feeds) == 0

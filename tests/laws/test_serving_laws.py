@@ -25,8 +25,8 @@ from effort import examples
 from hayase.core.times import END
 from hayase.engine.local import InProcess
 from hayase.engine.results import snapshots
+from hayase.engine.results.live_results import Changes, Cursor, Live
 from hayase.serving import Status, serving
-from hayase.serving.live_results import Changes, Cursor, Live
 from hayase.serving.parameters import cursor_bytes, cursor_text, key_in
 from hayase.tables.payloads import json_bytes
 from hayase.testing import Trial, at, trial

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -14,6 +17,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+import hayase as hy
 import hayase.spark
 from hayase.core.declarations import Retention, StreamDeclaration
 from hayase.core.errors import HayaseError, StreamFinished
@@ -324,3 +328,156 @@ def test_slices_are_about_equal_and_cover_everything() -> None:
     assert offsets == [*range(5), 7, *range(100, 194)]
     assert [sum(next_ - first for first, next_ in part.spans) for part in parts] == [33, 33, 34]
     assert sliced([(3, 3)], 4) == []
+
+
+# -- runs behind a program --------------------------------------------------------------------------------------------
+def test_a_run_on_spark_goes_on_where_one_in_process_stopped(session: SparkSession, tmp_path: Path) -> None:
+    p = hy.Pipeline("shop", tmp_path / "home")
+    p.stream("orders", "time bigint, user string, amount bigint", time="time", time_unit="s")
+    p.query("spend", "select user, sum(amount) as spend from orders [Range 10 seconds] group by user")
+    with p:
+        for number, spark in enumerate([False, True, False]):
+            p.start(spark=spark)
+            p.append("orders", [{"time": at, "user": "taro", "amount": at} for at in (3 * number, 3 * number + 1)])
+            p.wait_until_idle()
+            p.stop()
+        p.finish("orders")
+        p.run_until_idle(spark=False)
+    assert [(row["spend"], since) for row, since, _ in p.query("spend").intervals()] == [
+        (0, 0), (1, 1), (4, 3), (8, 4), (14, 6), (21, 7),
+    ]  # fmt: skip
+
+
+STARTED = """
+import sys
+import hayase as hy
+p = hy.Pipeline("shop", sys.argv[1])
+p.stream("orders", "time bigint, user string, amount bigint", time="time", time_unit="s")
+p.query("spend", "select user, sum(amount) as spend from orders group by user")
+p.start(on_progress=lambda progress: print(progress, flush=True))
+p.append("orders", [{"time": 1, "user": "taro", "amount": 1}])
+p.wait_until_idle()
+"""
+
+
+def test_a_program_that_ends_stops_its_run_in_order(tmp_path: Path) -> None:
+    """Spark starts while the program has done much already, and the program ends without a stop."""
+    command = [sys.executable, "-c", STARTED, str(tmp_path / "home")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stderr
+    assert "running: 2 batches, 1 records read" in done.stdout
+    assert hy.open(tmp_path / "home").progress().totals["spend"].read == 1
+
+
+# -- queries and tables -----------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> hy.Pipeline:
+    """A relation with a past, a stream of results and a table, all of them run without Spark."""
+    p = hy.Pipeline("shop", tmp_path_factory.mktemp("shop") / "home")
+    p.stream("orders", "time timestamp, uuid string, user string, amount bigint", time="time", id="uuid")
+    p.query("spend", "select user, sum(amount) as spend from orders [Range 10 seconds] group by user")
+    p.query("large", "select user, amount from orders where amount > 1")
+    p.table("bought", key="user", total=hy.Counter(), last=hy.Register())
+    p.rules(text="{source: orders, rules: [{tables: {bought: {key: .user, columns: {total: .amount, last: .time}}}}]}")
+    rows = [
+        {"time": f"2026-01-01T00:00:{at:02d}Z", "uuid": str(at), "user": user, "amount": at}
+        for at, user in enumerate(["taro", "hana", "7", "taro", "jiro"] * 6)
+    ]
+    p.append("orders", rows)
+    p.finish("orders")
+    p.run_until_idle(spark=False)
+    return p
+
+
+def ask(session: SparkSession, p: hy.Pipeline, **options: object) -> DataFrame:
+    return session.read.format("hayase").options(home=str(p.home.path), **options).load()
+
+
+def dicts(rows: DataFrame) -> list[dict[str, Any]]:
+    return sorted((row.asDict() for row in rows.collect()), key=str)
+
+
+def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as Spark gives them: times without a zone, in that of this machine."""
+    told = [
+        {
+            name: each.astimezone().replace(tzinfo=None) if isinstance(each, datetime) else each
+            for name, each in row.items()
+        }
+        for row in rows
+    ]
+    return sorted(told, key=str)
+
+
+def test_a_query_gives_present_rows_past_rows_and_lifetimes(session: SparkSession, shop: hy.Pipeline) -> None:
+    spend, early = shop.query("spend"), "2026-01-01T00:00:09Z"
+    assert dicts(ask(session, shop, query="spend")) == plain(spend.at())
+    assert dicts(ask(session, shop, query="spend", at=early)) == plain(spend.at(early))
+    history = ask(session, shop, query="spend", history="true")
+    assert history.columns == ["user", "spend", "valid_from", "valid_to"]
+    assert dicts(history) == plain(spend.to_arrow(history=True).to_pylist())
+    assert dicts(ask(session, shop, query="large")) == plain(list(shop.query("large")))
+
+
+def test_a_table_gives_folded_rows_and_looks_keys_up(session: SparkSession, shop: hy.Pipeline) -> None:
+    bought, rows = shop.table("bought"), ask(session, shop, table="bought")
+    assert dicts(rows) == plain(bought.to_arrow().to_pylist())
+    for key in ("taro", "7", "nobody"):
+        assert dicts(ask(session, shop, table="bought", key=key)) == plain(bought.batch_of([key]).to_pylist())
+    early = ask(session, shop, table="bought", at="2026-01-01T00:00:01Z").where("user <= 'hana'").select("total")
+    assert [row.total for row in early.collect()] == [1.0]
+
+
+def test_filters_do_not_outlive_their_query(session: SparkSession, shop: hy.Pipeline) -> None:
+    """As they would if they were pushed down: Spark keeps those of the last query over a DataFrame that had some."""
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        orders = ask(session, shop, stream="orders")
+        counts = [
+            orders.where("user = 'taro'").count(),
+            orders.count(),
+            orders.where("amount = 1 or user = '7'").count(),
+        ]
+    finally:
+        session.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert counts == [12, 30, 7]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"query": "spent"}, 'unknown stream "spent"'),
+        ({"query": "spend", "at": "2027-01-01T00:00:00Z"}, "is final up to"),
+        ({"query": "spend", "history": "yes"}, 'option history cannot be "yes"'),
+        ({"query": "spend", "since": "2026-01-01T00:00:00Z"}, 'unknown option "since"'),
+        ({"table": "bougt"}, 'unknown table "bougt"; did you mean "bought"'),
+        ({"table": "bought", "key": '["a", "b"]'}, 'the key of table "bought" has 1 parts, user'),
+    ],
+)
+def test_mistakes_in_questions_are_told(
+    session: SparkSession, shop: hy.Pipeline, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message):
+        ask(session, shop, **options).count()
+
+
+NOT_ACTIVATED = """
+import sys
+from pyspark.sql import SparkSession
+import hayase.spark
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+hayase.spark.register(session)
+rows = session.read.format("hayase").option("home", sys.argv[1]).option("query", "spend").load()
+print("rows:", rows.count())
+"""
+
+
+def test_it_works_from_an_environment_that_is_not_activated(shop: hy.Pipeline, tmp_path: Path) -> None:
+    """The `python3` that Spark finds there knows nothing of Hayase."""
+    (tmp_path / "python3").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "python3").chmod(0o755)
+    told = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK") and name != "PYTHONPATH"}
+    told["PATH"] = f"{tmp_path}:{told['PATH']}"
+    command = [sys.executable, "-c", NOT_ACTIVATED, str(shop.home.path)]
+    done = subprocess.run(command, env=told, capture_output=True, text=True, timeout=1200)
+    assert f"rows: {len(shop.query('spend').at())}" in done.stdout, done.stderr

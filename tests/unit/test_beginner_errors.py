@@ -20,6 +20,7 @@ import pytest
 from command_line import Answer, answer
 from hayase.engine.doctor import Facts
 from hayase.engine.home import Home
+from hayase.operations.processes import NURSERY
 from hayase.pipeline import Pipeline
 from hayase.serving import Status, serving
 
@@ -489,6 +490,8 @@ def you(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.chdir(place)
     # other tests leave directories of templates on the path, which have this module
     monkeypatch.setattr(sys, "path", [each for each in sys.path if not Path(each, "functions.py").exists()])
+    monkeypatch.delitem(sys.modules, "functions", raising=False)
+    NURSERY.close()  # it keeps the path of its first use
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("HAYASE_TOKEN", raising=False)
     yield Beginner(place, capsys, monkeypatch)

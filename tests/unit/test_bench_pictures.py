@@ -1,4 +1,4 @@
-"""The pictures of the benchmarks of windows, tables, latency and rates show the figures that they are given."""
+"""The pictures of the benchmarks of windows, tables, latency, connectors and rates show the figures that they are given."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import latency, measure, tables, windows
+from benchmarks import connectors, latency, measure, tables, windows
 from matplotlib import pyplot as plt
 
 from pictures import Graph, is_png, saved_graphs
@@ -74,3 +74,9 @@ def test_rates_have_a_line_for_each_repetition_and_a_label_for_each_variant(
         [(1, 10.0), (2, 20.0)],
         [(1, 30.0)],
     ]
+
+
+def test_connectors_have_a_picture_for_each_server(tmp_path: Path, graphs: list[Graph]) -> None:
+    connectors.draw(tmp_path / "connectors.png", {"Kafka": 500.0, "file": 600.0}, {"mirror by key": 70.0})
+    assert is_png(tmp_path / "connectors.png")
+    assert [graph.title for graph in graphs] == ["Kafka: records per second", "PostgreSQL: row changes per second"]

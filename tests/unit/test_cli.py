@@ -24,10 +24,10 @@ from rich.console import Console
 import hayase.cli
 import hayase.cli.append
 from command_line import Command
-from hayase.cli.followed_directory import Following, list_files
 from hayase.console.listings import findings, ratios
 from hayase.console.stop_signals import Stopping
 from hayase.core.clock import now_us
+from hayase.core.followed_directory import Following, list_files
 from hayase.engine.commit.ledger import Ledger
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.doctor import Facts, diagnose

@@ -8,11 +8,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
+from hayase.connectors.status import ConnectorStatus
+from hayase.console.connectors_view import connector_details, connector_list
 from hayase.console.display import open_display
 from hayase.console.errors import show_error
 from hayase.console.figures import compact
 from hayase.console.pipeline_view import Frame, live_view, plain_lines, summary
 from hayase.console.records import Columns, dead_letters, record_table
+from hayase.core.declarations import SourceDeclaration
 from hayase.core.errors import DeclarationError, HayaseError, Mistake
 from hayase.core.times import END
 from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
@@ -193,6 +196,59 @@ class TestGovernors:
         with open_display(console, "shop", 0.0) as display:
             display.show(1.0, manifest(1, 100), {"events": 100}, (self.MAIN,))
         assert "queue orders: load 0.004" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+class TestConnectors:
+    ORDERS = ConnectorStatus("sources", "orders", "kafka", state="running", records=1_234, rate=56.0, lag=0)
+    TOTALS = ConnectorStatus(
+        "outputs", "totals", "webhook", state="retrying", records=5, lag=1_204, error="no answer", attempts=3, failures=3,
+        last_error="http://localhost:9/a/rather/long/address cannot be reached:\n  connection refused",
+    )  # fmt: skip
+
+    @pytest.mark.parametrize("width", [80, 140])
+    def test_sources_and_outputs_stand_below_the_stages(self, width: int) -> None:
+        connected = frame(manifest(3, 200), manifest(5, 1_000), connectors=(self.ORDERS, self.TOTALS))
+        lines = [line.rstrip() for line in shown(live_view(connected), width).splitlines()]
+        assert all(len(line) <= width for line in lines)
+        head, _, source, output = lines[6:10]
+        assert head.split() == ["source,", "output", "state", "per", "second", "waiting", "last", "error"]
+        assert source.split() == ["source", "orders", "running", "56", "0"]
+        assert output.startswith("output totals   retrying           0    1,204  http://localhost:9/a/rather/long")
+        assert output.endswith("…" if width == 80 else "connection refused")
+
+    def test_a_name_and_an_error_however_long_fit(self) -> None:
+        long = replace(self.TOTALS, name="a" * 64, last_error="x" * 500, lag=987_654_321, rate=98_765_432.1)
+        text = shown(live_view(frame(manifest(3, 200), manifest(5, 1_000), connectors=(long,))))
+        assert all(len(line) <= 80 for line in text.splitlines())
+        assert "retrying" in text
+
+    def test_plain_lines_have_one_for_each(self) -> None:
+        connected = frame(manifest(3, 200), manifest(5, 1_000), connectors=(self.ORDERS, self.TOTALS))
+        assert plain_lines(connected)[1:] == [
+            "source orders: running, 56 per second, moved 1234, waiting 0",
+            "output totals: retrying, 0 per second, moved 5, waiting 1204, failed attempts 3, last error: "
+            "http://localhost:9/a/rather/long/address cannot be reached: connection refused",
+        ]
+
+    def test_lines_come_when_only_a_connector_has_changed(self) -> None:
+        console = Console(file=io.StringIO(), width=80)
+        with open_display(console, "shop", 0.0) as display:
+            for moment, state in ((1.0, "running"), (11.0, "running"), (21.0, "paused")):
+                display.show(moment, manifest(1, 100), {"events": 100}, (), (replace(self.ORDERS, state=state),))
+        lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert [line.split(", ")[0] for line in lines if line.startswith("source")] == [
+            "source orders: running",
+            "source orders: paused",
+        ]
+
+    def test_the_list_and_the_details_use_the_same_words(self) -> None:
+        listed = shown(connector_list([self.ORDERS], "source"))
+        assert listed.splitlines()[0].split() == ["source", "kind", "state", "moved", "per", "second", "waiting"]
+        declared = SourceDeclaration("orders", "kafka", (("brokers", "localhost:9092"), ("topic", "orders")))
+        failed = replace(self.ORDERS, target=declared.target, last_error="no answer", failed=CLOCK, failures=1)
+        details = shown(connector_details(failed, declared))
+        assert "topic orders at localhost:9092" in details
+        assert "no answer (at 2026-01-05T09:02:50Z)" in details
 
 
 class TestDisplay:

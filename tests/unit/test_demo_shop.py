@@ -227,6 +227,7 @@ def test_what_it_says_to_try_works_and_what_was_changed_is_not_judged(
     assert pipeline.table("blocklist").get(next(iter(BLOCKED))) is not None
     send(pipeline, SEED, range(20), sent)
     pipeline.run_until_idle(spark=False)
+    monkeypatch.setattr("sys.stdin", io.StringIO("select 1 as one;"))  # for `hayase sql`
     for each in hints(tmp_path, "http://127.0.0.1:1", Shop(SEED).on_spree(0)):
         command, *words = shlex.split(each.command)
         if command == "hayase":

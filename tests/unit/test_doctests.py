@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import pkgutil
 
 import pytest
 
-import hayase
+from client_modules import MODULES, needs_client
 
-MODULES = sorted(
-    each.name
-    for each in pkgutil.walk_packages(hayase.__path__, "hayase.")
-    if not each.name.endswith(("_loops", "__main__", ".daemon"))
-)
+WITHOUT_CLIENTS = [name for name in MODULES if not needs_client(name)]
+"""Those that need one are in `tests/services/test_client_modules.py`."""
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", WITHOUT_CLIENTS)
 def test_examples_in_docstrings(name: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(str(tmp_path))
     module = importlib.import_module(name)
@@ -27,5 +23,5 @@ def test_examples_in_docstrings(name: str, tmp_path: object, monkeypatch: pytest
 
 def test_there_are_examples() -> None:
     finder = doctest.DocTestFinder()
-    found = [test for name in MODULES for test in finder.find(importlib.import_module(name)) if test.examples]
+    found = [test for name in WITHOUT_CLIENTS for test in finder.find(importlib.import_module(name)) if test.examples]
     assert len(found) > 50

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
@@ -366,6 +367,22 @@ def test_a_value_that_would_be_too_large_refuses_its_row_alone(sql: str) -> None
     mapped = Projection(columns, None, check(columns, None, batch.schema))(batch)
     assert (mapped.input_rows.tolist(), mapped.refused.rows.tolist()) == ([0], [1])
     assert "larger than 16 MiB" in mapped.refused.reasons[0].text
+
+
+@pytest.mark.parametrize(
+    "sql", ["REPEAT(s, n)", '"Repeat"(s, n)', "s.repeat(n)", "repeat/**/(s, n)", "main.repeat(s, n)"]
+)
+def test_a_limit_holds_however_the_function_is_written(sql: str) -> None:
+    """On a connection that has not seen the function yet: it gets the limited one when a text names it."""
+    rows = pa.record_batch({"s": ["ab", "ab"], "n": [2, 1 << 30]})
+
+    def mapped() -> tuple[list[object], list[int]]:
+        columns = (("v", sql),)
+        result = Projection(columns, None, check(columns, None, rows.schema))(rows)
+        return result.rows.column(0).to_pylist(), result.refused.rows.tolist()
+
+    with ThreadPoolExecutor(1) as fresh:
+        assert fresh.submit(mapped).result() == (["abab"], [1])
 
 
 @pytest.mark.parametrize(

@@ -161,25 +161,6 @@ class TestCsv:
         assert done.refused[0].record == '1,"open'
 
 
-class TestReadingAhead:
-    def test_items_come_in_order_and_the_error_behind_them(self) -> None:
-        def items() -> Any:
-            yield from range(100)
-            raise HayaseError("the end")
-
-        found: list[int] = []
-        with pytest.raises(HayaseError, match="the end"):
-            found.extend(file_formats.read_ahead(items()))
-        assert found == list(range(100))
-
-    def test_who_stops_early_leaves_no_thread_behind(self) -> None:
-        before = threading.active_count()
-        ahead = file_formats.read_ahead(iter(range(1000)))
-        assert next(ahead) == 0
-        ahead.close()  # type: ignore[attr-defined]
-        assert threading.active_count() == before
-
-
 class TestNdjson:
     def test_objects_by_line(self) -> None:
         done = ndjson(b'{"t": 1, "x": "a"}\n\n \r\n{"y": 2, "t": 2}\r\n{"t": 3, "y": null}')

@@ -128,6 +128,8 @@ class TestCompletion:
         [
             ("append o", ["orders"]),
             ("streams tail su", ["suspicious"]),
+            ("show p", ["purchases"]),
+            ("show dead", ["dead_letters"]),
             ("tables get --pipeline pipeline.yaml b", ["blocklist"]),
             ("groups load blocklist --query re", ["revenue"]),
             ("explain pipeline.yaml sp", ["spree"]),

@@ -157,7 +157,7 @@ def test_tables(begun: Path, hayase_: Command) -> None:
     assert times != sorted(times)
     _, said = tried(hayase_)  # appends all of them twice
     assert hayase_("streams", "show", "events").rows[0]["records"] == 60
-    assert hayase_("tables", "scan", "purchases").rows == purchases(once) == said["tables scan purchases"].rows
+    assert hayase_("tables", "scan", "purchases").rows == purchases(once) == said["show purchases"].rows
     assert hayase_("tables", "scan", "items").rows == items(once)
     midnight = "2026-01-31T00:00:00Z"
     (was,) = [row for row in purchases([row for row in once if row["time"] <= midnight]) if row["user_id"] == "hana"]

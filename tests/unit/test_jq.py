@@ -276,6 +276,14 @@ def test_odd_results_are_refused_alone(jq: Jq) -> None:
     assert found[4:] == [None, 5]
 
 
+def test_an_interrupt_does_not_end_the_process(jq: Jq) -> None:
+    assert jq.evaluate(".[]", Events([[1]])) == [1]
+    process = jq.process_id
+    os.kill(process, signal.SIGINT)
+    assert jq.evaluate(".[]", Events([[1]])) == [1]
+    assert jq.process_id == process
+
+
 def test_a_process_that_is_killed_is_replaced(jq: Jq) -> None:
     assert jq.evaluate(".[]", Events([[1]])) == [1]
     os.kill(jq.process_id, signal.SIGKILL)

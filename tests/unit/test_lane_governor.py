@@ -205,6 +205,17 @@ class TestOperations:
             taken = lane.step(taken["op<s"] * 0.01 + cost)
         assert taken["op<s"] == pytest.approx(seconds / 0.01, rel=0.01)
 
+    @pytest.mark.parametrize(("waiting", "seconds"), [(10**6, 8.0), (100, 4.0), (0, 4.0)])
+    def test_a_batch_gets_more_work_if_all_queues_have_a_backlog(self, waiting: int, seconds: float) -> None:
+        """No record then waits for the batch that would not wait for its own queue."""
+        lane = Lane(defined({"op": ["s"], "other": ["t"]}), {"op": 0.01, "other": 0.01})
+        lane.logs["s"].end, taken = 10**6, {"op<s": 0}
+        for _ in range(20):
+            lane.logs["t"].end = lane.offset.positions["other"]["t"].at + waiting
+            taken = lane.step(sum(taken.values()) * 0.01 + 5.0)
+        assert sum(taken.values()) == pytest.approx(seconds / 0.01, rel=0.01)
+        assert taken.get("other<t", 0) == min(waiting, seconds / 0.02)
+
     def test_the_first_batch_already_tells_what_one_costs(self) -> None:
         lane = Lane(defined({"op": ["s"]}), {"op": 0.01})
         lane.logs["s"].end = 10**6

@@ -12,19 +12,23 @@ SIZE = Size(history=60, measured=20, known=1)
 
 
 @pytest.mark.parametrize(
-    ("most", "can", "tried", "found"),
+    ("first", "most", "can", "tried", "found"),
     [
-        (256, 0, [1], 0),
-        (256, 1, [1, 2], 1),
-        (256, 3, [1, 2, 4, 3], 3),
-        (256, 11, [1, 2, 4, 8, 16, 12, 10, 11], 11),
-        (256, 40, [1, 2, 4, 8, 16, 32, 64, 48, 40, 44], 40),
-        (2, 9, [1, 2], 2),
+        (8, 128, 0, [8, 4, 2, 1], 0),
+        (8, 128, 1, [8, 4, 2, 1], 1),
+        (8, 128, 3, [8, 4, 2, 3], 3),
+        (8, 128, 7, [8, 4, 6, 7], 7),
+        (8, 128, 11, [8, 16, 12, 10], 10),
+        (8, 128, 40, [8, 16, 32, 64, 48, 40], 40),
+        (8, 16, 90, [8, 16], 16),
+        (2, 2, 9, [2], 2),
     ],
 )
-def test_it_doubles_and_then_searches_between(most: int, can: int, tried: list[int], found: int) -> None:
+def test_it_doubles_or_halves_and_then_searches_between(
+    first: int, most: int, can: int, tried: list[int], found: int
+) -> None:
     trials: dict[int, dict[str, bool]] = {}
-    for expressways in next_trials(trials, most):
+    for expressways in next_trials(trials, first, most):
         trials[expressways] = {"kept": expressways <= can}
     assert list(trials) == tried
     assert max((each for each, trial in trials.items() if trial["kept"]), default=0) == found
@@ -46,3 +50,15 @@ def test_a_late_answer_and_a_missing_one_are_failures() -> None:
     missing = verdict(SIZE, waits, due | {"balances": 3}, 1.0)
     assert (missing["kept"], missing["missing"]["balances"]) == (False, 1)
     assert missing["records_per_second"] == 50
+
+
+def test_a_trial_that_ended_early_has_the_rate_of_its_seconds_and_is_a_failure() -> None:
+    waits = {name: np.array([1.2, 5.1]) for name in ANSWERS}
+    due = {"seconds": 10, "records": 1000, "toll_notifications": 9, "balances": 9, "expenditures": 9}
+    early = verdict(SIZE, waits, due, 5.0)
+    assert (early["kept"], early["records_per_second"], early["cpu_seconds_per_second"]) == (False, 100, 0.5)
+
+
+def test_a_trial_without_memory_is_a_failure() -> None:
+    short = verdict(SIZE, {}, {}, 0.0, 1 << 30, "memory runs short")
+    assert (short["kept"], short["ended"], short["memory_bytes"]) == (False, "memory runs short", 1 << 30)

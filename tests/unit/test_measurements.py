@@ -26,7 +26,7 @@ GOVERNOR = {
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     (tmp_path / "results").mkdir()
-    (tmp_path / "docs" / "design").mkdir(parents=True)
+    (tmp_path / "docs").mkdir()
     return tmp_path
 
 
@@ -53,21 +53,28 @@ def test_trials_of_linear_road_are_in_the_order_of_their_expressways(place: Path
     assert [line[:5] for line in text.splitlines() if "| 1,740 |" in line] == ["| 1 |", "| 8 |", "| 16 "]
 
 
+def test_the_events_of_queries_without_bids_are_told(place: Path) -> None:
+    rates = {"q2": {"process": 900_000.0, "lane": 500_000.0, "flink": 400_000.0}, "q3": {"process": 1.0, "lane": 2.0}}
+    told = {"events": 1_000_000, "events_without_bids": {"q3": 8_000_000}, "events_per_second": rates, "ratios": {}}
+    text = written(place, nexmark=told)
+    assert "1,000,000 events, for those that read no bids (q3) 8,000,000; records read/s, from CSV files" in text
+
+
 def test_pictures_come_along(place: Path) -> None:
     (place / "results" / "governor.png").write_bytes(b"a picture")
     assert "![governor](figures/governor.png)" in written(place, governor=GOVERNOR)
     assert (place / "docs" / "figures" / "governor.png").read_bytes() == b"a picture"
 
 
-def test_what_is_missing_is_said_and_quoted(place: Path) -> None:
-    note = "# Jobs\n\n**Choice.** x\n\n**Measured** (somewhere). 17 records.\n\n**Looked at.** y\n"
-    (place / "docs" / "design" / "0014-jobs.md").write_text(note)
-    (place / "README.md").write_text("| totals (`lanes`) | 24.9 | ≥ 8 |\n")
-    text = written(place, governor=GOVERNOR)
-    assert "Not measured for this page: `hayase bench streams`," in text
-    assert "**Measured** (somewhere). 17 records.\n\n## Operations" in text
-    assert "| totals (`lanes`) | 24.9 | ≥ 8 |" in text
-    assert "`hayase bench governor`." not in text.partition("## ")[0]
+def test_sections_that_are_not_measured_again_stay(place: Path) -> None:
+    first = written(place, governor=GOVERNOR)
+    assert "## Operations\n\nNot measured yet: `hayase bench operations`.\n\n## jq in rules\n\n" in first
+    (place / "results" / "governor.json").unlink()
+    second = written(place, windows={"ratios": {"time per tuple (at most 3)": 1.5}})
+    kept = first[first.index("## Paper 3") : first.index("## Paper 4")]
+    assert "0123456789" in kept
+    assert kept in second
+    assert "| time per tuple | 1.50 | at most 3 |" in second
 
 
 def test_json_of_another_shape_still_gives_its_ratios(place: Path) -> None:

@@ -1,7 +1,8 @@
-"""What the governors see, in the text format of Prometheus."""
+"""What governors, sources and outputs measure, in the text format of Prometheus."""
 
 from __future__ import annotations
 
+from hayase.connectors.status import ConnectorStatus
 from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
 from hayase.serving.metrics import exposition
 from hayase.serving.server_figures import HttpFigures
@@ -32,6 +33,23 @@ def test_queues_and_lanes() -> None:
     assert found['hayase_governor_slots{lane="main"}'] == "4"
     assert found['hayase_governor_empty_polls_total{lane="main"}'] == "1"
     assert found['hayase_queue_load{lane="main",stage="",stream="orders"}'] == "9e-06"
+
+
+def test_sources_and_outputs() -> None:
+    orders = ConnectorStatus("sources", "orders", "kafka", state="running", records=120, rate=2.5, lag=7, failures=4)
+    totals = ConnectorStatus("outputs", "totals", "webhook", state="retrying", attempts=3, failures=3)
+    found = samples(exposition(CommittedStatus(), 0, 0.0, {}, HttpFigures(), (), (orders, totals)))
+    prefix, source = "hayase_connector_", '{role="source",name="orders",kind="kafka"}'
+    assert {
+        name.removeprefix(prefix).removesuffix(source): value for name, value in found.items() if name.endswith(source)
+    } == {
+        "up": "1.0", "records_total": "120", "records_per_second": "2.5", "lag_records": "7", "failed_attempts": "0",
+        "failures_total": "4",
+    }  # fmt: skip
+    output = '{role="output",name="totals",kind="webhook"}'
+    assert found[f"hayase_connector_up{output}"] == "0.0"
+    assert found[f"hayase_connector_failed_attempts{output}"] == "3"
+    assert f"hayase_connector_lag_records{output}" not in found  # it is not known
 
 
 def test_without_any_the_families_are_empty() -> None:

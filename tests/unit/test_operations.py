@@ -225,7 +225,7 @@ def test_results_are_handed_over_in_groups_that_grow_from_group_to_group() -> No
     assert [group.counts.tolist() for group in groups] == [[1, 1, 1]]
     grown = GroupLength()
     lengths = []
-    for _ in range(100):
+    for _ in range(200):
         lengths.append(grown.nanoseconds)
         grown.grow()
     steps = {later - sooner for sooner, later in pairwise(lengths)}
@@ -285,6 +285,26 @@ def test_a_child_that_is_killed_while_it_waits_is_replaced(work: Children) -> No
     assert work.processes.template is not None
     os.kill(work.processes.template.process, signal.SIGKILL)
     assert singly(work, None, None).counts.tolist() == [1, 1]
+
+
+def test_an_interrupt_ends_no_process_of_an_operation(work: Children) -> None:
+    from hayase.operations.processes import NURSERY
+
+    own = Children(work.function, READS, WRITES, PATIENT)  # the others may have been killed by a test before
+
+    def processes() -> list[int]:
+        assert NURSERY.root is not None
+        assert own.processes.template is not None
+        assert own.processes.child is not None
+        return [NURSERY.root.process, own.processes.template.process, own.processes.child.process]
+
+    singly(own, None)
+    before = processes()
+    for process in before:
+        os.kill(process, signal.SIGINT)
+    assert singly(own, None, None).counts.tolist() == [1, 1]
+    assert processes() == before
+    own.close()
 
 
 def test_a_nursery_that_is_killed_is_replaced(work: Children) -> None:

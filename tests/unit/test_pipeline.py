@@ -58,7 +58,7 @@ def test_a_run_that_has_nothing_to_do_commits_nothing(pipeline: hy.Pipeline) -> 
 
 def test_results_come_in_time_order_and_ties_in_log_order(pipeline: hy.Pipeline) -> None:
     pipeline.append("events", [each.row() for each in [*EVENTS, Event(3, "z", 0)]])
-    assert [(row["at"], row["user"]) for row in pipeline.results("events")] == [
+    assert [(row["at"], row["user"]) for row in pipeline.results("events").rows()] == [
         (1, "b"), (2, "a"), (3, "a"), (3, "z"), (9, None),
     ]  # fmt: skip
 
@@ -71,7 +71,7 @@ def test_names_that_stand_for_nothing(pipeline: hy.Pipeline) -> None:
     with pytest.raises(UnknownName):
         pipeline.remove("nothing")
     with pytest.raises(DeclarationError, match="declared twice"):
-        pipeline.query("spend", shop.SPEND)
+        pipeline.query("Spend", shop.SPEND)
 
 
 def test_a_mistaken_query_is_not_declared(pipeline: hy.Pipeline) -> None:
@@ -214,22 +214,25 @@ def test_rules_are_a_file_or_a_text_and_there_may_be_several(tmp_path: Path, mon
     pipeline = market(tmp_path / "home")
     pipeline.table("spent", key="user", total=hy.Counter())
     pipeline.rules("rules.yaml")
-    pipeline.rules(text=RULES)
-    pipeline.rules(text=RULES)
+    pipeline.rules(Path("rules.yaml"))
+    pipeline.rules(text=RULES)  # would count each event twice
+    others = [f"{RULES}# {number}\n" for number in range(2)]
+    for text in (*others, *others):
+        pipeline.rules(text=text)
     assert [(each.name, each.text) for each in pipeline.declaration.rules] == [
-        ("rules.yaml", RULES), ("rules 1", RULES), ("rules 2", RULES)
+        ("rules.yaml", RULES), ("rules 1", others[0]), ("rules 2", others[1])
     ]  # fmt: skip
-    with pytest.raises(DeclarationError, match=r'the rules "rules\.yaml" are declared twice'):
-        pipeline.rules(Path("rules.yaml"))
     pipeline.remove("rules 1")
-    pipeline.rules(text=RULES)
+    pipeline.rules(text=others[0])
     assert [each.name for each in pipeline.declaration.rules] == ["rules.yaml", "rules 2", "rules 1"]
+    pipeline.rules(text=f"{RULES}# changed\n", name="rules 2")
+    assert pipeline.declaration.rules[1].text.endswith("# changed\n")
     pipeline.remove("rules.yaml")
     pipeline.remove("spent")
     assert (pipeline.declaration.tables, len(pipeline.declaration.rules)) == ((), 2)
     with pytest.raises(
         UnknownName,
-        match='unknown stream, query, aggregate, function, table, job, operation or rules "rules 3"; did you mean "rules',
+        match='unknown stream, query, aggregate, function, table, job, operation, output or rules "rules 3"; did you mean "rules',
     ):
         pipeline.remove("rules 3")
     with pytest.raises(DeclarationError, match='rules 2:4:20: unknown table "spent"'):

@@ -135,13 +135,17 @@ def test_every_fate(shop: Shop) -> None:
 
 def test_what_must_be_rebuilt_comes_with_the_command(shop: Shop) -> None:
     shop.write(queries={"spend": "select user, sum(amount) as total from orders where amount > 0 group by user"})
-    found = json.loads(shop.run("plan", "--json").out)
+    planned = shop.run("plan", "--json")
+    assert planned.code == 1, "so that CI stops"
+    found = json.loads(planned.out)
     assert found["possible"] is False
     [rebuilt] = [each for each in found["changes"] if each["fate"] == "rebuilt"]
     assert (rebuilt["name"], rebuilt["note"]) == (
         "spend", "needs `hayase reset spend --from earliest` (or `--from now`); ranks with it",
     )  # fmt: skip
-    assert "this change is refused" in shop.run("plan").out
+    refused = shop.run("plan")
+    assert refused.code == 1
+    assert "this change is refused" in refused.out
     assert shop.applied().code == 1
     assert shop.run("reset", "spend", "--from", "earliest").code == 0
     assert set(shop.plan().values()) == {"kept"}

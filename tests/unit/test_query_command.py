@@ -53,11 +53,18 @@ class TestAnswers:
         ]  # fmt: skip
         assert (answer.code, answer.err) == (0, "")
 
+    def test_strict_is_content_if_nothing_is_refused(self, query: Command) -> None:
+        assert query("select user from o", "-s", "o=orders.csv", "--strict").code == 0
+
     def test_a_file_without_a_header_has_the_columns_of_the_schema(self, query: Command) -> None:
         Path("bare.csv").write_text("\n2026-01-01T00:00:01Z,taro,4\n2026-01-01T00:00:02Z,hana,none\n")
         schema = "time timestamp, user string, amount double"
         answer = query("select user, amount from o", "-s", "o=bare.csv", "--schema", schema, "--no-header")
         assert [(row["user"], row["amount"]) for row in answer.rows] == [("taro", 4.0)]
+        assert (answer.code, answer.err.count("could not be taken")) == (0, 1)
+        strict = query("select user, amount from o", "-s", "o=bare.csv", "--schema", schema, "--no-header", "--strict")
+        assert strict.code == 1, "a record is refused, and CI should see it"
+        assert (strict.out, strict.err) == (answer.out, answer.err)
         assert 'line 3: column "amount" must be double, not "none"' in answer.err
         answer = query("select user, amount from o", "-s", "o=bare.csv", "--no-header")
         assert answer.code == 2

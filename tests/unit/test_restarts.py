@@ -31,6 +31,16 @@ def test_a_budget_never_holds_more_than_it_had_at_first() -> None:
     assert [budget.allow(10_000.0) for _ in range(3)] == [True, True, False]
 
 
+def test_records_restore_the_budget() -> None:
+    budget = Restarts(most=2, refill=60.0)
+    for _ in range(10):  # processes die faster than the budget refills, but each time the lane gets on
+        assert [budget.allow(0.0) for _ in range(2)] == [True, True]
+        budget.worked(records=True)
+    assert budget.allow(0.0)
+    budget.worked(records=False)  # the clock of an idle stream moved, which any lane can do before it fails again
+    assert [budget.allow(0.0) for _ in range(2)] == [True, False]
+
+
 def test_pauses_double_until_a_batch_is_committed() -> None:
     budget = Restarts(most=100, longest=5.0)
     pauses = []
@@ -38,7 +48,7 @@ def test_pauses_double_until_a_batch_is_committed() -> None:
         assert budget.allow(0.0)
         pauses.append(budget.pause())
     assert pauses == [0.0, 1.0, 2.0, 4.0, 5.0, 5.0]
-    budget.worked()
+    budget.worked(records=False)
     assert budget.allow(0.0)
     assert budget.pause() == 0.0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,23 +14,10 @@ import pytest
 
 from hayase.core.times import BEGINNING
 from hayase.engine.condition import Condition, State
+from hayase.engine.results.live_results import NOT_BEGUN, Cursor
 from hayase.serving.bodies import ARROW, NDJSON
-from hayase.serving.live_results import NOT_BEGUN, Cursor
 from hayase.testing import at
 from serving_shop import Shop, shop
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """For reading only."""
-    with shop(tmp_path_factory.mktemp("shop")) as made:
-        yield made
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Shop]:
-    with shop(tmp_path / "shop") as made:
-        yield made
 
 
 def problem(answer: httpx.Response, status: int) -> str:
@@ -263,6 +249,7 @@ def _paths(made: Shop) -> list[str]:
             operation="scores",
             stage="spend",
             version="1",
+            name="orders",
         )
         for path, operations in found.items()
         if "get" in operations

@@ -33,21 +33,8 @@ TOKEN = "Zp-q0Jm3vYx8kT2s"
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """For reading only."""
-    with shop(tmp_path_factory.mktemp("shop")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     with shop(tmp_path_factory.mktemp("shop"), token=TOKEN) as made:
-        yield made
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Shop]:
-    with shop(tmp_path / "shop") as made:
         yield made
 
 
@@ -225,7 +212,7 @@ def test_the_graph_has_all_nodes_and_what_they_read(served: Shop) -> None:
 
 
 def test_a_table_that_a_query_joins_is_looked_up(tmp_path: Path) -> None:
-    from hayase.serving.pipeline_graph import Edge, graph_of
+    from hayase.engine.definition.pipeline_graph import Edge, graph_of
     from hayase.testing import trial
 
     with trial("shop", home=tmp_path) as pipeline:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,6 @@ from serving_shop import Shop, shop
 
 SPEND = "select user, sum(amount) as s from orders [Range 2 seconds] group by user"
 CROSS = "select a.user from orders as a, orders as b, orders as c where a.country = b.country and b.country = c.country"
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """For reading only."""
-    with shop(tmp_path_factory.mktemp("shop")) as made:
-        yield made
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Shop]:
-    with shop(tmp_path / "shop") as made:
-        yield made
 
 
 def post(shop: Shop, path: str, status: int = 200, **body: Any) -> Any:

@@ -20,7 +20,7 @@ from hayase.serving import Limits, connections, serving
 from hayase.testing import at
 from serving_shop import Shop, shop
 
-QUICK = Limits(poll=0.01, heartbeat=0.05, listeners=2)
+QUICK = Limits(heartbeat=0.05, listeners=2)
 
 
 @pytest.fixture

@@ -158,6 +158,13 @@ def test_too_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
         ('Cannot run program "/tmp/hayase-spark-1-x/python": error=2', "temporary folder", "never"),
         ("Python worker failed to connect back.", "took too long", "slow"),
         ("Broken pipe\n=== Streaming Query ===", "a process beside Spark was lost", "passing"),
+        (
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o480.collectToPython.\n: "
+            "org.apache.spark.SparkException: Job aborted due to stage failure: A shuffle map stage with indeterminate output "
+            "was failed and retried. However, Spark cannot rollback the ResultStage 31",
+            "an executor was lost",
+            "passing",
+        ),
         ("[STREAM_FAILED] terminated with exception: SQLSTATE: XXKST (no cause message)", "was lost", "passing"),
         ("Traceback\nhayase.core.errors.DamagedState: the manifest m cannot be read", "the manifest m", "never"),
         ("Traceback\nValueError: no such thing", "ValueError: no such thing", "never"),

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, StreamDeclaration
+from hayase.core.stages import OFFSET, TIME
+from hayase.core.times import BEGINNING
+from hayase.cql.planner import plan
 from hayase.testing import trial
 
 ORDERS = [
@@ -163,3 +169,58 @@ def test_results_at_an_instant_come_in_their_order() -> None:
         assert [tuple(row.values()) for row in t.query("limited").at(5)] == [("a", 5), ("b", 5), ("a", 3)]
         assert [row["user"] for row in t.query("whole").at(5)] == ["c", "a", "b"]
         assert [row["user"] for row in t.query("hidden").at(5)] == ["c", "b", "a"]
+
+
+FIRST = "select user as who, n from orders qualify row_number() over (partition by user order by n desc) = 1"
+
+
+def test_the_values_of_shown_rows_are_in_the_state_once_and_survive_a_restore_at_any_step() -> None:
+    stream = StreamDeclaration("orders", "time bigint, user string, n bigint", time="time", time_unit="s")
+    (stage,) = plan(PipelineDeclaration("p", (stream,), (QueryDeclaration("q", FIRST),))).stages
+    assert stage.kernel is not None
+    records = pa.RecordBatch.from_pylist(
+        [{"time": at, "user": "ab"[at % 2], "n": at * 7 % 11} for at in range(20)], schema=stream.arrow_schema
+    )
+    times = records.column("time").cast(pa.int64()).to_numpy() * 1_000_000
+    rows = stage.inputs[0].map_side(records).rows
+    rows = rows.append_column(TIME, pa.array(times)).append_column(OFFSET, pa.array(np.arange(20)))
+
+    def results(restored: bool) -> tuple[list[dict[str, Any]], set[str]]:
+        kernel, since, log, found = stage.kernel(0, 1), BEGINNING, [], []
+        for version, first in enumerate(range(0, 20, 3), 1):
+            if restored:
+                kernel = stage.kernel(0, 1)
+                for tuples, written in log:
+                    kernel.restore(tuples.section, tuples.rows, written)
+            clock = int(times[min(first + 2, 19)]) + 1
+            outcome = kernel.process([rows.slice(first, 3)], since, clock, version)
+            found += outcome.rows.to_pylist()
+            log += [(tuples, version) for tuples in outcome.state]
+            since = clock
+        return found, {tuples.section for tuples, _ in log}
+
+    found, sections = results(restored=False)
+    assert results(restored=True) == (found, sections)
+    assert len([row for row in found if row["valid_to"] is not None]) > 2
+    assert not [section for section in sections if section.startswith("result")]
+
+
+@pytest.mark.parametrize("query", [FIRST, "select user || 'x' as who, n from orders order by n desc limit 2"])
+def test_rows_are_the_same_whether_their_columns_are_selected_or_computed(query: str) -> None:
+    whole = [(tuple(row.values()), start, end) for row, start, end in results_in_pieces(query, len(ORDERS))]
+    assert [
+        (tuple(row.values()), start, end) for row, start, end in results_in_pieces(query, 1)
+    ] == whole  # the end of a row is told in a later batch than its start
+
+
+def results_in_pieces(query: str, count: int) -> list[tuple[dict[str, Any], int, int | None]]:
+    with trial() as t:
+        t.stream("orders", "time bigint, user string, n bigint", time_unit="s")
+        t.query("q", query)
+        for first in range(0, len(ORDERS), count):
+            t.append("orders", ORDERS[first : first + count])
+            t.run()
+            t.restart()
+        t.finish("orders")
+        t.run()
+        return [*t.query("q").intervals()]

@@ -18,7 +18,7 @@ export function DeadPage() {
   const settled = useSignal(false);
   const done = useSignal(0);
   const count = pipeline.value?.dead_open;
-  const groups = useLoaded((abort) => get<{ open: number; groups: DeadGroup[] }>("/dead/groups", { stage }, abort), [count, done.value], stage);
+  const groups = useLoaded((abort) => get<{ open: number; groups: DeadGroup[] }>("/dead/groups", { stage }, abort), [done.value], count, stage);
   const all = groups.value.value?.groups ?? [];
   const group = all.find((each) => picked.value !== null && sameGroup(each, picked.value)) ?? (settled.value ? null : (all[0] ?? null));
   const number = name !== null && /^\d+$/.test(name) ? Number(name) : null;
@@ -83,7 +83,8 @@ function LettersPanel(props: { group: DeadGroup | null; stage: string | null; se
   const parameters = group === null ? { stage } : { stage: group.stage, stream: group.stream, kind: group.kind };
   const letters = useLoaded(
     (abort) => (group === null && !settled ? Promise.resolve({ letters: [] }) : get<{ letters: Letter[] }>("/dead", { ...parameters, settled, limit: 1000 }, abort)),
-    [group?.letters, group?.last, settled, props.done],
+    [settled, props.done],
+    `${group?.letters} ${group?.last}`,
     `${subject} ${settled}`,
   );
   const shown = [...(letters.value.value?.letters ?? [])].reverse().filter((each) => group === null || alike(each.reason) === alike(group.reason));
@@ -118,7 +119,7 @@ function openLetter(letter: Letter, stage: string | null): void {
 
 function LetterPanel({ number, onDone, onLetter }: { number: number; onDone: () => void; onLetter: (letter: Letter) => void }) {
   const done = useSignal(0);
-  const loaded = useLoaded((abort) => get<Letter>(place("dead", String(number)), {}, abort), [version.value, done.value]);
+  const loaded = useLoaded((abort) => get<Letter>(place("dead", String(number)), {}, abort), [done.value], version.value);
   const letter = loaded.value.value;
   const text = useSignal<string | null>(null);
   useEffect(() => {

@@ -156,6 +156,7 @@ function useSources(name: string, version: number | null) {
   return useLoaded(
     (abort) => (version === null ? Promise.resolve(null) : get<OperationSources>(place("operations", name, "versions", String(version)), {}, abort)),
     [],
+    null,
     `${name} ${version}`,
   );
 }

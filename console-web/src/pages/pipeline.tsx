@@ -3,11 +3,13 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { type Pipeline, type PipelineEdge, type PipelineNode, type StageText, Refusal, get, place } from "../api";
+import { connectorSummary, labelOf, movesTexts } from "../connector_text";
 import { clockText, compact, duration, plural, rate, timeText, whole } from "../format";
 import { type Drawing, NODE, draw, shapeOf } from "../graph_layout";
 import { history, pipeline } from "../live";
 import { Code, KindMark, Panel, Sparkline, Trouble } from "../parts";
 import { go, hashOf, route } from "../route";
+import { ConnectorDetail, ConnectorTable } from "./connectors";
 
 export function PipelinePage() {
   const now = pipeline.value;
@@ -19,9 +21,11 @@ export function PipelinePage() {
       <div class={picked ? "split" : ""}>
         <div class="pipeline-main">
           <GraphView now={now} picked={picked} />
-          <StageTable now={now} picked={picked} />
+          <ConnectorTable nodes={now.nodes.filter((node) => node.connector !== null)} picked={picked} />
+          <StageTable nodes={now.nodes.filter((node) => node.connector === null)} picked={picked} />
         </div>
-        {picked && <Detail node={picked} key={picked.name} />}
+        {picked?.connector && <ConnectorDetail node={picked} role={picked.connector.role} name={picked.connector.name} key={picked.name} />}
+        {picked && !picked.connector && <Detail node={picked} key={picked.name} />}
       </div>
     </div>
   );
@@ -73,13 +77,13 @@ function GraphView({ now, picked }: { now: Pipeline; picked: PipelineNode | null
             {drawing.paths.map((path) => {
               const edge = edges.get(`${path.source}\n${path.target}`);
               if (edge === undefined) return null;
+              const [above, below] = edgeTexts(edge);
               const near = picked !== null && (picked.name === edge.source || picked.name === edge.target);
               return (
-                <g key={`${path.source} ${path.target}`} class={`edge ${edge.kind === "looks up" ? "lookup" : ""} ${isBehind(edge) ? "lagging" : ""} ${near ? "near" : ""}`}>
+                <g key={`${path.source} ${path.target}`} class={`edge ${edge.kind === "looks up" ? "lookup" : ""} ${edge.state ?? ""} ${isBehind(edge) ? "lagging" : ""} ${near ? "near" : ""}`}>
                   <path d={path.d} style={{ strokeWidth: `${edgeWidth(edge)}px` }} />
-                  <text x={path.x} y={path.y - 6}>
-                    {edgeText(edge)}
-                  </text>
+                  <text x={path.x} y={path.y - 6}>{above}</text>
+                  {below && <text x={path.x} y={path.y + 15}>{below}</text>}
                 </g>
               );
             })}
@@ -121,11 +125,13 @@ function edgeWidth(edge: PipelineEdge): number {
   return 1.4 + Math.min(3.5, Math.log10(1 + (edge.rate ?? 0)));
 }
 
-function edgeText(edge: PipelineEdge): string {
-  if (edge.kind === "looks up") return "looks up";
+/** What stands above an edge, and below it. */
+function edgeTexts(edge: PipelineEdge): [string, string] {
+  if (edge.kind === "looks up") return ["looks up", ""];
+  if (edge.kind === "moves") return movesTexts(edge);
   const parts = edge.rate ? [rate(edge.rate)] : [];
   if (edge.lag) parts.push(`${compact(edge.lag)} behind`);
-  return parts.join(" · ");
+  return [parts.join(" · "), ""];
 }
 
 function NodeCard({ node, x, y, picked }: { node: PipelineNode; x: number; y: number; picked: boolean }) {
@@ -133,21 +139,22 @@ function NodeCard({ node, x, y, picked }: { node: PipelineNode; x: number; y: nu
   const rates = history.value?.rates[node.name] ?? [];
   return (
     <a
-      class={`node node-${node.kind} ${picked ? "picked" : ""} ${isBehind(figures) ? "lagging" : ""}`}
+      class={`node node-${node.kind} ${node.connector?.state ?? ""} ${picked ? "picked" : ""} ${isBehind(figures) && node.connector?.state !== "retrying" ? "lagging" : ""}`}
       href={hashOf("pipeline", picked ? null : node.name)}
       style={{ left: `${x}px`, top: `${y}px`, width: `${NODE.width}px`, height: `${NODE.height}px` }}
-      aria-label={`${node.kind} ${node.name}: ${summaryOf(node)}`}
+      aria-label={`${labelOf(node)}: ${summaryOf(node)}`}
     >
       <span class="node-head">
         <KindMark kind={node.kind} />
-        <span class="node-name">{node.name}</span>
+        <span class="node-name">{node.connector?.name ?? node.name}</span>
+        {node.connector && <span class="tag">{node.connector.kind}</span>}
         {node.lane === "operations" && <span class="tag">own lane</span>}
         {node.shares.length > 0 && <span class="tag" title={`shares its scan with ${node.shares.join(", ")}`}>shared</span>}
         {node.every && <span class="tag">{node.every}</span>}
       </span>
       <span class="node-body">
         <span class="node-rate">{figures.rate === null ? "" : rate(figures.rate)}</span>
-        <Sparkline values={rates} label={`records per second of ${node.name} in the last hour, at most ${compact(Math.max(0, ...rates))}`} />
+        <Sparkline values={rates} label={`records per second of ${labelOf(node)} in the last hour, at most ${compact(Math.max(0, ...rates))}`} />
       </span>
       <span class="node-foot">{summaryOf(node)}</span>
     </a>
@@ -156,6 +163,7 @@ function NodeCard({ node, x, y, picked }: { node: PipelineNode; x: number; y: nu
 
 function summaryOf(node: PipelineNode): string {
   const figures = node.figures;
+  if (node.connector) return connectorSummary(node.connector, figures.lag);
   if (node.kind === "stream") {
     const quiet = (figures.silent_seconds ?? 0) >= 10 ? `, silent ${duration(figures.silent_seconds)}` : "";
     return `${compact(figures.written)} records${quiet}`;
@@ -171,11 +179,11 @@ function summaryOf(node: PipelineNode): string {
 
 // ---------------------------------------------------------------------------------------------------- table
 
-function StageTable({ now, picked }: { now: Pipeline; picked: PipelineNode | null }) {
+function StageTable({ nodes, picked }: { nodes: PipelineNode[]; picked: PipelineNode | null }) {
   const read = history.value;
   return (
     <Panel title="Figures" aside={<span class="quiet">rates over the last seconds; lines over the last hour</span>}>
-      <div class="wide" tabIndex={0} role="region" aria-label="Figures of all nodes">
+      <div class="wide" tabIndex={0} role="region" aria-label="Figures of streams, stages and tables">
         <table class="figures">
           <thead>
             <tr>
@@ -192,7 +200,7 @@ function StageTable({ now, picked }: { now: Pipeline; picked: PipelineNode | nul
             </tr>
           </thead>
           <tbody>
-            {now.nodes.map((node) => (
+            {nodes.map((node) => (
               <tr key={node.name} class={`pickable ${picked === node ? "picked" : ""}`} onClick={() => go("pipeline", picked === node ? null : node.name)}>
                 <th scope="row">
                   <KindMark kind={node.kind} /> <a href={hashOf("pipeline", node.name)} onClick={(event) => event.stopPropagation()}>{node.name}</a>

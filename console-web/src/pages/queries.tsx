@@ -50,7 +50,8 @@ function QueryView({ query }: { query: QueryName }) {
         { limit: 1000, bins: 240, ...(settled ? { from: isoText(settled.start), to: isoText(settled.end) } : {}) },
         abort,
       ),
-    [settled?.start, settled?.end, asked === null ? version.value : 0],
+    [settled?.start, settled?.end, asked === null],
+    asked === null ? version.value : 0,
   );
   const data = lifetimes.value.value;
   return (
@@ -67,7 +68,7 @@ function QueryView({ query }: { query: QueryName }) {
       </Panel>
       <LifetimesPanel query={query} data={data} trouble={lifetimes.value.trouble} range={range} cursor={cursor} />
       <div class="halves">
-        <RowsPanel query={query} cursor={cursor.value} final={data?.final_us ?? null} />
+        <RowsPanel query={query} cursor={cursor.value} />
         <ChangesPanel query={query} />
       </div>
     </>
@@ -226,12 +227,13 @@ export function dedented(text: string): string {
 
 // ---------------------------------------------------------------------------------------------------- rows
 
-function RowsPanel({ query, cursor, final }: { query: QueryName; cursor: number | null; final: number | null }) {
+function RowsPanel({ query, cursor }: { query: QueryName; cursor: number | null }) {
   const at = useSettled(cursor);
   const more = useSignal<{ of: Snapshot | null; rows: Row[]; next: string | null }>({ of: null, rows: [], next: null });
   const snapshot = useLoaded(
     (abort) => get<Snapshot>(place("queries", query.name), { lifetimes: true, limit: 500, at: at === null ? null : isoText(at) }, abort),
-    [at, at === null ? version.value : 0, at === null ? final : 0],
+    [at],
+    at === null ? version.value : 0,
   );
   const now = snapshot.value.value;
   const tail = more.value.of === now ? more.value : { of: now, rows: [], next: now?.next ?? null };

@@ -34,7 +34,8 @@ function StreamView({ node }: { node: PipelineNode }) {
   const appended = useSignal(0);
   const about = useLoaded(
     (abort) => (isInput ? get<StreamAbout>(place("streams", node.name), {}, abort) : Promise.resolve(null)),
-    [length, appended.value],
+    [appended.value],
+    length,
   );
   const stream = about.value.value;
   return (
@@ -45,7 +46,7 @@ function StreamView({ node }: { node: PipelineNode }) {
         {!isInput && <p class="quiet">Records of this stream are written by the pipeline; append to a stream that it reads.</p>}
       </Panel>
       {stream && !stream.finished && <AppendPanel stream={stream} onAppended={() => appended.value++} />}
-      <RecordsPanel name={node.name} change={`${length} ${version.value} ${appended.value}`} />
+      <RecordsPanel name={node.name} appended={appended.value} change={`${length} ${version.value}`} />
     </>
   );
 }
@@ -198,12 +199,12 @@ function AppendResult({ dry, answer }: { dry: boolean; answer: AppendAnswer }) {
   );
 }
 
-function RecordsPanel({ name, change }: { name: string; change: string }) {
+function RecordsPanel({ name, appended, change }: { name: string; appended: number; change: string }) {
   const older = useSignal<{ of: Records | null; rows: Records["records"]; next: number | null }>({ of: null, rows: [], next: null });
   const held = useSignal(false);
   const kept = useSignal(change);
   if (!held.value) kept.value = change;
-  const newest = useLoaded((abort) => get<Records>(place("streams", name, "records"), { limit: 200 }, abort), [kept.value]);
+  const newest = useLoaded((abort) => get<Records>(place("streams", name, "records"), { limit: 200 }, abort), [appended], kept.value);
   const now = newest.value.value;
   const tail = older.value.of === now ? older.value : { of: now, rows: [], next: now?.older ?? null };
   const rows = now === null ? [] : [...now.records, ...tail.rows];

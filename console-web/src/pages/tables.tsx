@@ -27,7 +27,7 @@ export function TablesPage() {
 }
 
 function TableView({ name }: { name: string }) {
-  const about = useLoaded((abort) => get<TableAbout>(`/tables/${encodeURIComponent(name)}`, {}, abort), [version.value]);
+  const about = useLoaded((abort) => get<TableAbout>(`/tables/${encodeURIComponent(name)}`, {}, abort), [], version.value);
   const table = about.value.value;
   const asked = route.value.search.get("key");
   const key = useMemo(() => keyIn(asked), [asked]);
@@ -71,7 +71,7 @@ function ScanPanel({ table, picked }: { table: TableAbout; picked: string | null
   const more = useSignal<{ of: unknown; rows: TableRow[]; next: string | null }>({ of: null, rows: [], next: null });
   const filter = useMemo(() => prefixOf(texts.value), [texts.value]);
   const path = `/scan/${encodeURIComponent(table.name)}`;
-  const scan = useLoaded((abort) => get<{ rows: TableRow[]; next: string | null }>(path, { ...filter, limit: 200 }, abort), [filter.prefix, filter.text_prefix, version.value]);
+  const scan = useLoaded((abort) => get<{ rows: TableRow[]; next: string | null }>(path, { ...filter, limit: 200 }, abort), [filter.prefix, filter.text_prefix], version.value);
   const now = scan.value.value;
   const tail = more.value.of === now ? more.value : { of: now, rows: [], next: now?.next ?? null };
   const rows = now === null ? [] : [...now.rows, ...tail.rows];
@@ -149,10 +149,10 @@ function RowPanel({ table, parts }: { table: TableAbout; parts: Json[] }) {
   const asOf = useSignal<number | null>(null);
   const where = parts.map((part) => encodeURIComponent(compactJson(part))).join("/");
   const time = asOf.value === null ? null : isoText(asOf.value);
-  const inputs = [time, time === null ? version.value : 0];
-  const row = useLoaded((abort) => get<TableRow>(address(`/tables/${encodeURIComponent(table.name)}/${where}`, { json: true, as_of: time }), {}, abort), inputs);
-  const payloads = useLoaded((abort) => get<Payloads>(address(`/payloads/${encodeURIComponent(table.name)}/${where}`, { json: true, as_of: time, limit: 500 }), {}, abort), inputs);
-  const every = useLoaded((abort) => get<Payloads>(address(`/payloads/${encodeURIComponent(table.name)}/${where}`, { json: true, limit: 500 }), {}, abort), [version.value]);
+  const renewal = time === null ? version.value : 0;
+  const row = useLoaded((abort) => get<TableRow>(address(`/tables/${encodeURIComponent(table.name)}/${where}`, { json: true, as_of: time }), {}, abort), [time], renewal);
+  const payloads = useLoaded((abort) => get<Payloads>(address(`/payloads/${encodeURIComponent(table.name)}/${where}`, { json: true, as_of: time, limit: 500 }), {}, abort), [time], renewal);
+  const every = useLoaded((abort) => get<Payloads>(address(`/payloads/${encodeURIComponent(table.name)}/${where}`, { json: true, limit: 500 }), {}, abort), [], version.value);
   const span = spanOf(table, every.value.value);
   const found = row.value.trouble === null ? row.value.value : null;
   const behind = payloads.value.trouble === null ? payloads.value.value : null;

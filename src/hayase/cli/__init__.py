@@ -1,4 +1,4 @@
-"""The command line, `hayase`: the table of commands, and the exit codes.
+"""The command line, `hayase`: how a command is run, and the exit codes.
 
 Commands import other packages when they run, so that `hayase --help` is quick. A HayaseError, or an error of the system such
 as a full disk, ends a command with its text on standard error and exit code 1; wrong usage exits with 2, Ctrl-C with 130.
@@ -15,23 +15,7 @@ from typing import Annotated
 import typer
 
 from hayase import __version__
-from hayase.cli import (
-    append,
-    dead,
-    explain,
-    governor,
-    groups,
-    home,
-    init,
-    machine,
-    ops,
-    project,
-    query,
-    rules,
-    run,
-    streams,
-    tables,
-)
+from hayase.cli.command_table import CommandGroup
 from hayase.cli.terminal import Verbose, errors, is_verbose
 from hayase.console.log_output import log_output
 from hayase.core.errors import HayaseError
@@ -41,6 +25,7 @@ __all__ = ["app", "main", "program"]
 
 app = typer.Typer(
     name="hayase",
+    cls=CommandGroup,
     help="Exact, live answers over data that never stops arriving, on Apache Spark.",
     epilog="First steps: [cyan]hayase demo[/]    or    [cyan]hayase init shop && cd shop && hayase check[/]",
     no_args_is_help=True,
@@ -68,36 +53,13 @@ def _options(
     context.with_resource(log_output(verbose=verbose))
 
 
-app.command("demo", rich_help_panel="Begin")(run.demo)
-app.command("init", rich_help_panel="Begin")(init.init)
-app.command("check", rich_help_panel="Begin")(project.check)
-app.command("schema", rich_help_panel="Begin")(project.schema)
-app.command("doctor", rich_help_panel="Begin")(machine.doctor)
-app.command("run", rich_help_panel="Work")(run.run)
-app.command("append", rich_help_panel="Work")(append.append)
-app.add_typer(streams.app, name="streams", rich_help_panel="Work")
-app.add_typer(groups.app, name="groups", rich_help_panel="Work")
-app.add_typer(dead.app, name="dead", rich_help_panel="Work")
-app.add_typer(tables.app, name="tables", rich_help_panel="Ask")
-app.add_typer(rules.app, name="rules", rich_help_panel="Ask")
-app.command("query", rich_help_panel="Ask")(query.query)
-app.command("explain", rich_help_panel="Ask")(explain.explain)
-app.command("plan", rich_help_panel="Change")(project.plan)
-app.command("apply", rich_help_panel="Change")(project.apply)
-app.command("reset", rich_help_panel="Change")(project.reset)
-app.add_typer(ops.app, name="ops", rich_help_panel="Change")
-app.command("governor", rich_help_panel="Change")(governor.governor)
-app.add_typer(home.app, name="home", rich_help_panel="Change")
-app.command("bench", rich_help_panel="Measure")(machine.bench)
-
-
 def program() -> None:
     """The entry point of the program `hayase`: `main` in a process of its own.
 
     The process loads many modules and ends soon. So garbage is collected rarely, and at the end the interpreter is not torn
     down, which takes longer than many commands; with Spark, the normal shutdown runs.
     """
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(250_000, 20, 50)
     try:
         main()
     except SystemExit as end:

@@ -10,7 +10,6 @@ import io
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from hayase.cli import completion
-from hayase.cli.followed_directory import Following, list_files, producer_of
 from hayase.cli.pipeline_location import locate
 from hayase.cli.terminal import (
     HomeOption,
@@ -32,7 +30,9 @@ from hayase.cli.terminal import (
 from hayase.console.log_output import log_output
 from hayase.console.stop_signals import Stopping
 from hayase.core.clock import now_us
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import HayaseError, StreamError
+from hayase.core.followed_directory import Following, list_files, producer_of
 from hayase.core.log_files import LogFormat
 
 if TYPE_CHECKING:

@@ -15,7 +15,17 @@ import typer
 
 from hayase.cli.pipeline_location import DEFAULT
 
-__all__ = ["declared_streams", "groups", "operations", "queries", "stages", "streams", "tables", "templates"]
+__all__ = [
+    "declared_streams",
+    "groups",
+    "operations",
+    "queries",
+    "relations",
+    "stages",
+    "streams",
+    "tables",
+    "templates",
+]
 
 _WRITING_SECTIONS = ("queries", "jobs", "operations")
 """Sections whose entries write a stream of the same name."""
@@ -46,6 +56,12 @@ def groups(ctx: typer.Context, incomplete: str) -> list[str]:
 def queries(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete queries."""
     return _matching(incomplete, _names_in(ctx, "queries"))
+
+
+def relations(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete what can be asked: tables, streams with the results of queries, and the dead letters."""
+    names = [*_names_in(ctx, "queries", "tables", "streams", "jobs", "operations"), "dead_letters"]
+    return _matching(incomplete, names)
 
 
 def operations(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -14,21 +14,21 @@ from hayase.core.errors import HayaseError
 __all__ = ["init"]
 
 _FIRST_STEPS = {
-    "queries": ("hayase append events events.ndjson", "hayase run --until-idle", "hayase streams tail totals"),
-    "tables": ("hayase append events events.ndjson", "hayase run --until-idle", "hayase tables scan purchases"),
+    "queries": ("hayase append events events.ndjson", "hayase run --until-idle", "hayase show totals"),
+    "tables": ("hayase append events events.ndjson", "hayase run --until-idle", "hayase show purchases"),
     "jobs": (
         "hayase groups load blocklist blocklist.csv",
         "hayase append logs logs.ndjson",
         "hayase run --until-idle",
-        "hayase streams tail alerts",
+        "hayase show alerts",
     ),
-    "operations": ("hayase append orders orders.ndjson", "hayase run --until-idle", "hayase streams tail scores"),
+    "operations": ("hayase append orders orders.ndjson", "hayase run --until-idle", "hayase show scores"),
     "all": (
         "hayase groups load blocklist blocklist.csv",
         "hayase append orders orders.ndjson",
         "hayase append logs logs.ndjson",
         "hayase run --until-idle",
-        "hayase tables scan purchases",
+        "hayase show purchases",
     ),
 }
 

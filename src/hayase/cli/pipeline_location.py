@@ -11,11 +11,23 @@ from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
     from hayase.core.declarations import TableDeclaration
+    from hayase.engine.home import Home
     from hayase.pipeline import Pipeline
     from hayase.streams import Index, StreamLog
     from hayase.tables.table import Table
 
-__all__ = ["DEFAULT", "index_of", "kind_of", "locate", "log_of", "names_of", "reading", "table_of", "tables_of"]
+__all__ = [
+    "DEFAULT",
+    "home_of",
+    "index_of",
+    "kind_of",
+    "locate",
+    "log_of",
+    "names_of",
+    "reading",
+    "table_of",
+    "tables_of",
+]
 
 DEFAULT = Path("pipeline.yaml")
 
@@ -33,12 +45,31 @@ def locate(file: Path | None, home: Path | None, *, whole: bool = False) -> Pipe
     return pipeline
 
 
+def home_of(file: Path | None, home: Path | None) -> Home:
+    """Return the home itself, without what is declared in it: the one that is named, or that of the file or ./pipeline.yaml."""
+    from hayase.core.pipeline_file import read_pipeline
+    from hayase.engine.home import Home
+
+    if home is None:
+        if file is None and not DEFAULT.exists():
+            raise HayaseError(
+                "there is no pipeline.yaml here; name the pipeline's file with -p FILE or its home with --home DIR"
+            )
+        home = read_pipeline(file or DEFAULT).home
+        if not home.is_dir():
+            raise HayaseError(f'the home "{home}" of {file or DEFAULT} does not exist yet; `hayase run` creates it')
+    if not home.is_dir():
+        raise HayaseError(f'there is no directory "{home}"; name the home of a pipeline')
+    return Home(home.absolute())
+
+
 def _located(file: Path | None, home: Path | None, whole: bool) -> Pipeline:
     from hayase.core.pipeline_file import read_pipeline
     from hayase.pipeline import Pipeline
+    from hayase.pipeline import open as open_home
 
     if file is None and home is not None and (home / "streams").is_dir():
-        return _pipeline_of_home(home)
+        return open_home(home)
     if file is None and not DEFAULT.exists():
         what = "there is no pipeline.yaml here" if home is None else f'"{home}" is not the home of a pipeline'
         raise HayaseError(f"{what}; name the pipeline's file with -p FILE or its home with --home DIR")
@@ -48,30 +79,6 @@ def _located(file: Path | None, home: Path | None, whole: bool) -> Pipeline:
     pipeline = Pipeline(read.declaration.name, home if home is not None else read.home)
     pipeline.declaration = read.declaration
     return pipeline
-
-
-def _pipeline_of_home(home: Path) -> Pipeline:
-    """Return the pipeline of a home by its newest definition; before the first one, with the streams that exist there."""
-    from hayase.core.declarations import PipelineDeclaration
-    from hayase.engine.definition.definitions import latest
-    from hayase.engine.home import Home
-    from hayase.pipeline import Pipeline
-
-    definition = latest(Home(home))
-    pipeline = Pipeline("pipeline", home)
-    if definition is not None:
-        pipeline.declaration = definition.declaration
-    else:
-        logs = [_open(home, path.parent.name) for path in sorted((home / "streams").glob("*/stream.json"))]
-        declared = tuple(log.declaration for log in logs if not log.declaration.name.startswith("_"))
-        pipeline.declaration = PipelineDeclaration("pipeline", declared)
-    return pipeline
-
-
-def _open(home: Path, name: str) -> StreamLog:
-    from hayase.streams import StreamLog
-
-    return StreamLog.open(home, name)
 
 
 def names_of(pipeline: Pipeline) -> list[str]:
@@ -160,7 +167,7 @@ def table_of(pipeline: Pipeline, name: str) -> TableDeclaration:
         raise HayaseError(f'{what}; declare "{name}" below "tables:" in its file, and rules that fill it')
     if name not in known:
         if name in names_of(pipeline):
-            raise HayaseError(f'"{name}" is a stream, not a table; `hayase streams tail {name}` shows its records')
+            raise HayaseError(f'"{name}" is a stream, not a table; `hayase show {name}` shows it')
         raise UnknownName("table", name, known)
     return known[name]
 

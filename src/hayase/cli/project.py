@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,20 +25,35 @@ class Begin(StrEnum):
     NOW = "now"
 
 
-def check(file: PipelineFile = DEFAULT) -> None:
+def check(
+    file: PipelineFile = DEFAULT,
+    connect: Annotated[
+        bool,
+        typer.Option("--connect", help="Also connect to what sources and outputs name; nothing is read or written."),
+    ] = False,
+) -> None:
     """Find every mistake in a pipeline file, without starting Spark.
 
     Example: [cyan]hayase check pipeline.yaml[/]
+
+    With its sources and outputs: [cyan]hayase check --connect[/]
     """
+    from hayase.connectors.kinds import check_classes
     from hayase.console.listings import declared
     from hayase.core.pipeline_file import read_pipeline
     from hayase.engine.definition.check import check_file
 
     read = read_pipeline(file, partly=True)
     stages = check_file(read)
+    check_classes(read.declaration)
     console = output()
     console.print(declared(read.declaration, stages))
     counts = f"{_counted(len(read.declaration.streams), 'stream')}, {_counted(len(stages), 'stage')}"
+    if connect:
+        from hayase.connectors.transfers import connect_all
+
+        for connector in connect_all(read.declaration, stages):
+            console.print(f"[green]✓[/] {connector} can be reached", soft_wrap=True)
     console.print(f"\n[green]✓[/] {file} is sound: {counts}", soft_wrap=True)
 
 
@@ -64,7 +80,7 @@ def plan(
     """Show what applying a file would change in its home, without changing anything.
 
     For every stream, table and stage: whether it is kept, changed in place, added, removed, or must be rebuilt, with the
-    command that lets it begin anew.
+    command that lets it begin anew. The exit code is 1 if the change would be refused.
 
     Example: [cyan]hayase plan pipeline.yaml[/]
     """
@@ -76,14 +92,20 @@ def plan(
         import orjson
 
         sys.stdout.write(orjson.dumps(difference.as_json(), option=orjson.OPT_INDENT_2).decode() + "\n")
-        return
-    _show(difference)
-    if not difference.is_possible:
-        typer.echo("\nas it is, this change is refused")
-    elif difference.version and difference.changes_nothing:
-        typer.echo(f"\nnothing would change: {file} is version {difference.version} of {pipeline.declaration.name}")
+        sys.stdout.flush()
     else:
-        typer.echo(f"\n`hayase apply {file}` would make this version {difference.version + 1}")
+        _show(difference)
+        typer.echo(f"\n{_verdict(difference, file, pipeline.declaration.name)}")
+    if not difference.is_possible:
+        raise typer.Exit(1)
+
+
+def _verdict(difference: Preview, file: Path, name: str) -> str:
+    if not difference.is_possible:
+        return "as it is, this change is refused"
+    if difference.version and difference.changes_nothing:
+        return f"nothing would change: {file} is version {difference.version} of {name}"
+    return f"`hayase apply {file}` would make this version {difference.version + 1}"
 
 
 def apply(file: PipelineFile = DEFAULT, home: HomeOption = None) -> None:

@@ -1,10 +1,10 @@
-"""The command `hayase query`: runs a continuous query over files, from the first record to the last, without a pipeline."""
+"""The command `hayase query`: asks a home, or runs a continuous query over files, from the first record to the last."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hayase.cli.answer_output import Form, FormOption, OutputOption, chosen_form, write_answer
 from hayase.cli.files import (
     STDIN,
     Described,
@@ -27,7 +28,9 @@ from hayase.cli.files import (
     described_streams,
     local_files,
 )
-from hayase.cli.terminal import errors, is_verbose
+from hayase.cli.light_process import hide_pandas, lighten_process
+from hayase.cli.pipeline_location import DEFAULT
+from hayase.cli.terminal import HomeOption, PipelineOption, errors, is_verbose
 from hayase.core.clock import now_us
 from hayase.core.errors import DeclarationError, HayaseError
 
@@ -42,7 +45,7 @@ __all__ = ["query", "showing_mistakes"]
 SHOWN = 5
 """How many dead letters are shown; the others are counted."""
 SMALL = 1 << 20
-"""Up to how many bytes of input loops are called without Numba: fewer calls than loading it is worth."""
+"""Up to how many bytes of input the process is a light one; for more, Numba is worth loading."""
 
 
 class Emit(StrEnum):
@@ -53,23 +56,8 @@ class Emit(StrEnum):
     FINAL = "final"
 
 
-class Form(StrEnum):
-    """The format in which results are written."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-    PARQUET = "parquet"
-
-
-_SUFFIXES = {
-    ".txt": Form.TABLE, ".json": Form.JSON, ".ndjson": Form.JSON, ".jsonl": Form.JSON, ".csv": Form.CSV,
-    ".parquet": Form.PARQUET, ".pq": Form.PARQUET,
-}  # fmt: skip
-
-
 def query(
-    text: Annotated[str, typer.Argument(metavar="QUERY", help="The query, in CQL; - reads it from stdin.")],
+    text: Annotated[str, typer.Argument(metavar="QUERY", help="The query; - reads it from stdin.")],
     stream: StreamOption = None,
     time: TimeOption = None,
     time_unit: TimeUnitOption = None,
@@ -89,38 +77,68 @@ def query(
             show_default=False,
         ),
     ] = None,
-    at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The rows that are valid at this time.", show_default=False)
-    ] = None,
-    format: Annotated[
-        Form | None,
-        typer.Option(help="By default a table on a terminal, and JSON lines elsewhere.", show_default=False),
-    ] = None,
-    output: Annotated[
-        Path | None,
+    as_of: Annotated[
+        str | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Write there; its suffix can say the format.", show_default=False
+            "--as-of",
+            "--at",
+            metavar="TIME",
+            show_default=False,
+            help="The rows that are valid at this time. Over a home also: complete, the latest time that all relations of the "
+            "query have reached; latest (the default), each relation at its own.",
         ),
     ] = None,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+    format: FormOption = None,
+    output: OutputOption = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 if a record is refused; its reason is printed in any case.")
+    ] = False,
     spark: Annotated[bool, typer.Option("--spark", help="Run it on Spark, for large files.")] = False,
 ) -> None:
-    """Answer a query over files, from the first record to the last, without a pipeline.
+    """Answer a query: over the relations of a pipeline's home, or over files without a pipeline.
 
-    Rows come from CSV, NDJSON or Parquet; columns and their types are inferred, unless --schema gives them.
+    Over a home, running or not, QUERY is SQL (or just a name) over queries, tables, streams and dead letters as they are now, all
+    from one commit. The home is that of --home, of -p, or of ./pipeline.yaml. Over files (--stream), QUERY is continuous, in CQL,
+    from the first record to the last. Rows come from CSV, NDJSON or Parquet; columns and types are inferred, unless --schema gives
+    them.
 
     Examples:
 
+    [cyan]hayase query "select user, spend from totals order by spend desc limit 5" --home shop[/]
+
+    [cyan]hayase query totals --as-of 2026-01-31T12:00Z --format csv[/]
+
     [cyan]hayase query "select user, sum(amount) as spend from o \\[Range 10 minutes] group by user" -s o=orders.csv[/]
 
-    [cyan]hayase query "select * from o where amount > 100" -s o=orders.ndjson.gz --time placed --format csv[/]
+    [cyan]hayase query "select * from o where amount > 100" -s o=orders.ndjson.gz --time placed --strict -o large.parquet[/]
 
     [cyan]hayase query "select count(*) as n from s" -s s=- --time ts --time-unit ms --emit final < log.csv[/]
 
     [cyan]hayase query "select vat(amount) as gross from o" -s o=orders.csv -f "vat=x * 1.1"[/]
     """
-    if emit is not None and at is not None:
-        raise typer.BadParameter("it is a choice of its own; give it without --emit", param_hint="--at")
-    form = _form(format, output)
+    form = chosen_form(format, output)
+    if not (stream or schema):
+        _refuse_file_options(
+            time=time, time_unit=time_unit, slack=slack, function=function, no_header=no_header, emit=emit, strict=strict,
+            spark=spark,
+        )  # fmt: skip
+        if pipeline is None and home is None and not DEFAULT.exists():
+            raise typer.BadParameter(
+                "say what the query reads, like --stream orders=orders.csv for a file, or --home DIR for a pipeline",
+                param_hint="--stream",
+            )
+        lighten_process()
+        from hayase.cli.home_query import answer_home
+
+        text = sys.stdin.read() if text == STDIN else text
+        write_answer(answer_home(text, pipeline, home, as_of), form, output)
+        return
+    if pipeline is not None or home is not None:
+        raise typer.BadParameter("it is asked without --stream and --schema, which are for files", param_hint="--home")
+    if emit is not None and as_of is not None:
+        raise typer.BadParameter("it is a choice of its own; give it without --emit", param_hint="--as-of")
     streams = described_streams(stream, time, time_unit, slack, schema)
     if no_header and any(source.schema is None for source in streams):
         raise typer.BadParameter(
@@ -133,15 +151,51 @@ def query(
         text = sys.stdin.read()
     if not any(source.files for source in streams):
         raise typer.BadParameter("say what the query reads, like --stream orders=orders.csv", param_hint="--stream")
-    if not spark and "pandas" not in sys.modules:
-        sys.meta_path.insert(0, _NoPandas())  # never removed: this process ends soon
-    with (
-        tempfile.TemporaryDirectory(prefix="hayase-query-", ignore_cleanup_errors=True) as directory,
-        _without_syncing(),
-    ):
-        pipeline, name = _run_query(text, streams, function or (), Path(directory), spark, header=not no_header)
-        _write(_result_table(pipeline.results(name), emit, at), form, output)
-        _print_dead_letters(pipeline)
+    refused = _answer_files(text, streams, function or (), emit, as_of, form, output, spark=spark, header=not no_header)
+    if strict and refused:
+        raise typer.Exit(1)
+
+
+def _refuse_file_options(**given: object) -> None:
+    """Refuse options that describe files, for a query over a home."""
+    for name, value in given.items():
+        if value:
+            raise typer.BadParameter(
+                "it is for a query over files; name them with --stream NAME=FILE",
+                param_hint=f"--{name.replace('_', '-')}",
+            )
+
+
+def _answer_files(
+    text: str,
+    streams: Sequence[Described],
+    functions: Sequence[str],
+    emit: Emit | None,
+    as_of: str | None,
+    form: Form,
+    output: Path | None,
+    *,
+    spark: bool,
+    header: bool,
+) -> int:
+    """Write the answer over files; return the number of refused records."""
+    with tempfile.TemporaryDirectory(prefix="hayase-query-", ignore_cleanup_errors=True) as directory:
+        files = {stream.name: local_files(stream, Path(directory)) for stream in streams}
+        if not spark:
+            _lighten(files, functions)
+        with _without_syncing():
+            home = Path(directory) / "home"
+            pipeline, name = _run_query(text, streams, files, functions, home, spark, header)
+            write_answer(_result_table(pipeline.results(name), emit, as_of), form, output)
+            return _print_dead_letters(pipeline)
+
+
+def _lighten(files: Mapping[str, Sequence[Path]], functions: Sequence[str]) -> None:
+    """Load less, before anything large is imported: this process ends soon."""
+    if sum(path.stat().st_size for paths in files.values() for path in paths) >= SMALL:
+        hide_pandas()
+    else:
+        lighten_process(stand_ins=not functions)  # a Python function may use all of any library
 
 
 @contextmanager
@@ -153,41 +207,20 @@ def _without_syncing() -> Iterator[None]:
         yield
 
 
-class _NoPandas:
-    """An import hook that hides pandas: DuckDB and Arrow import it, if it is installed, as soon as they see a table or a list,
-    which takes longer than most queries."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is not needed here", name=name)
-
-
-def _form(chosen: Form | None, output: Path | None) -> Form:
-    if output is None:
-        if chosen is Form.PARQUET:
-            raise typer.BadParameter("Parquet goes into a file; name it with --output", param_hint="--format")
-        return chosen or (Form.TABLE if sys.stdout.isatty() else Form.JSON)
-    if chosen is None and output.suffix.lower() not in _SUFFIXES:
-        raise typer.BadParameter(
-            f'the name "{output}" does not say what to write; give --format, or a name ending in {", ".join(_SUFFIXES)}',
-            param_hint="--output",
-        )
-    return chosen or _SUFFIXES[output.suffix.lower()]
-
-
 def _run_query(
-    text: str, streams: Sequence[Described], functions: Sequence[str], directory: Path, spark: bool, header: bool
+    text: str,
+    streams: Sequence[Described],
+    files: Mapping[str, Sequence[Path]],
+    functions: Sequence[str],
+    home: Path,
+    spark: bool,
+    header: bool,
 ) -> tuple[Pipeline, str]:
     """Run the query over all files; return the pipeline and the name of the query."""
-    from hayase.core.machine_code import do_without_numba
     from hayase.pipeline import Pipeline
 
-    pipeline = Pipeline("query", directory / "home", buckets=None if spark else 1)
+    pipeline = Pipeline("query", home, buckets=None if spark else 1)
     pipeline.declaration = replace(pipeline.declaration, functions=declared_functions(functions))
-    files = {stream.name: local_files(stream, directory) for stream in streams}
-    if not spark and sum(path.stat().st_size for paths in files.values() for path in paths) < SMALL:
-        do_without_numba()
     for stream in streams:
         declaration = declare_stream(stream, files[stream.name])
         pipeline.declaration = replace(pipeline.declaration, streams=(*pipeline.declaration.streams, declaration))
@@ -249,12 +282,12 @@ def _allow_disorder(pipeline: Pipeline, declaration: StreamDeclaration) -> None:
         pipeline.declaration = replace(pipeline.declaration, streams=streams)
 
 
-def _result_table(results: Results, emit: Emit | None, at: str | None) -> pa.Table:
+def _result_table(results: Results, emit: Emit | None, as_of: str | None) -> pa.Table:
     """Return the results in the form that was asked for, as a table."""
     import pyarrow.compute as pc
 
-    if at is not None:
-        return results.at_table(at)
+    if as_of is not None:
+        return results.at_table(as_of)
     match emit:
         case Emit.CHANGES:
             return results.changes_table()
@@ -268,53 +301,15 @@ def _result_table(results: Results, emit: Emit | None, at: str | None) -> pa.Tab
     return table.take(pc.sort_indices(table.column(declaration.shown_name(declaration.time))))
 
 
-def _write(table: pa.Table, form: Form, output: Path | None) -> None:
-    from hayase.console.results_view import write_csv, write_json, write_table
-
-    if output is None:
-        if form is Form.CSV:
-            write_csv(table, sys.stdout.buffer)
-        elif form is Form.JSON:
-            write_json(table, sys.stdout)
-        else:
-            write_table(table, sys.stdout, _width())
-        sys.stdout.flush()
-        return
-    draft = output.with_name(f".{output.name}.part")
-    try:
-        if form is Form.PARQUET:
-            import pyarrow.parquet as pq
-
-            pq.write_table(table, draft, compression="zstd")
-        elif form is Form.CSV:
-            with draft.open("wb") as binary:
-                write_csv(table, binary)
-        else:
-            with draft.open("w", encoding="utf-8") as sink:
-                write_json(table, sink) if form is Form.JSON else write_table(table, sink)
-        draft.replace(output)
-    except OSError as error:
-        raise HayaseError(f'"{output}" cannot be written: {error.strerror}; choose another place') from error
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _width() -> int | None:
-    if not sys.stdout.isatty():
-        return None
-    import shutil
-
-    return shutil.get_terminal_size().columns
-
-
-def _print_dead_letters(pipeline: Pipeline) -> None:
-    """Print the refused records on standard error."""
+def _print_dead_letters(pipeline: Pipeline) -> int:
+    """Print the refused records on standard error; return their number."""
     from hayase.streams.dead_letters import DEAD
 
     letters: Any = pipeline.results(DEAD.name).table()
     if not letters.num_rows:
-        return
+        return 0
     from hayase.console.results_view import dead_lines
 
     for line in dead_lines(letters.slice(0, SHOWN).to_pylist(), letters.num_rows):
         errors().print(line, markup=False, soft_wrap=True, style="yellow")
+    return int(letters.num_rows)

@@ -1,4 +1,4 @@
-"""The commands `hayase run` and `hayase demo`, which run a pipeline on Spark."""
+"""The commands `hayase run` and `hayase demo`, which run a pipeline, on Spark or in this process."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
     from hayase.console.display import Display
     from hayase.engine.commit.ledger import Ledger
-    from hayase.engine.commit.manifests import Manifest
     from hayase.engine.condition import Condition
     from hayase.engine.home import Home
-    from hayase.engine.spark.lanes import Lanes
+    from hayase.engine.local_run import RunningLanes
     from hayase.pipeline import Pipeline
+    from hayase.pipeline_run import Place
     from hayase.serving import Status
 
 __all__ = ["demo", "run"]
@@ -49,7 +49,7 @@ LOOK = 0.05
 """Seconds between two checks of the lanes."""
 REDRAW = 0.25
 """Seconds between two frames."""
-SERVED_AT = "127.0.0.1:8421"
+SERVED_AT, SQL_AT = "127.0.0.1:8421", "127.0.0.1:5433"
 TOKEN = "HAYASE_TOKEN"  # noqa: S105 - where it stands, not what it is
 
 Plain = Annotated[bool, typer.Option("--plain", help="Lines of text instead of the live view.")]
@@ -76,6 +76,21 @@ def run(
             show_default=False,
         ),
     ] = None,
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            "--sql",
+            metavar="HOST:PORT",
+            help=f"Serve SQL by PostgreSQL's protocol at this address, such as {SQL_AT}; psql and other tools ask there.",
+            show_default=False,
+        ),
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --sql: offer TLS with this certificate and key (PEM).", show_default=False
+        ),
+    ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -84,6 +99,12 @@ def run(
             show_default=False,
         ),
     ] = None,
+    in_process: Annotated[
+        bool,
+        typer.Option(
+            "--in-process", help="Run in this process, without Spark: same home, same results; for development."
+        ),
+    ] = False,
     master: Master = None,
     home: HomeOption = None,
     plain: Plain = False,
@@ -95,26 +116,35 @@ def run(
 
     Example: [cyan]hayase run pipeline.yaml --until-idle[/]
 
+    Without Spark: [cyan]hayase run --in-process[/]
+
     With its tables over HTTP: [cyan]hayase run --serve[/]    and then: [cyan]curl http://127.0.0.1:8421/tables[/]
+
+    For psql, JDBC and BI tools: [cyan]hayase run --sql 127.0.0.1:5433[/]
     """
     from hayase.pipeline import Pipeline
+    from hayase.pipeline_run import Place
 
     place = address or (SERVED_AT if serve else None)
-    if place is None and token_file is not None:
-        raise typer.BadParameter("a token is for requests; give --serve too", param_hint="--token-file")
-    token = None if place is None else _token(token_file)
+    if place is None and sql is None and token_file is not None:
+        raise typer.BadParameter("a token is for requests; give --serve or --sql too", param_hint="--token-file")
+    if sql is None and certificate is not None:
+        raise typer.BadParameter("a certificate is for SQL; give --sql too", param_hint="--certificate")
+    if in_process and master is not None:
+        raise typer.BadParameter("a run in this process has no Spark master; leave one out", param_hint="--in-process")
+    token = None if place is None and sql is None else _token(token_file)
     pipeline = Pipeline.from_file(file, home)
-    with log_output(verbose=is_verbose(), file=log_file, form=log_format):
-        _run(pipeline, place, token, master, until_idle=until_idle, plain=plain or is_verbose())
+    with log_output(verbose=is_verbose(), file=log_file, form=log_format), contextlib.ExitStack() as asked:
+        if sql is not None:
+            asked.enter_context(_sql_served(pipeline.home, sql, token, certificate))
+        where = Place(not in_process, master, place, token)
+        _run(pipeline, where, until_idle=until_idle, plain=plain or is_verbose())
 
 
-def _run(
-    pipeline: Pipeline, address: str | None, token: str | None, master: str | None, *, until_idle: bool, plain: bool
-) -> None:
-    """Run the pipeline until a signal asks to stop, or until it is idle if that is wanted; serve it at `address`, if any."""
+def _run(pipeline: Pipeline, place: Place, *, until_idle: bool, plain: bool) -> None:
+    """Run the pipeline until a signal asks to stop, or until it is idle if that is wanted; serve it at its address, if any."""
     from hayase.console.display import open_display
     from hayase.console.pipeline_view import summary
-    from hayase.console.standard_error import stderr_in
 
     console = output()
     begun = time.monotonic()
@@ -128,24 +158,22 @@ def _run(
         start = pipeline.progress()
         display = stack.enter_context(open_display(console, pipeline.declaration.name, begun, plain=plain))
         start_up = stack.enter_context(contextlib.ExitStack())
-        start_up.enter_context(starting(console.print))
-        from hayase.engine.home import log_file
-        from hayase.engine.spark.runner import open_ledger, run_lanes
+        start_up.enter_context(starting(console.print, "Spark" if place.spark else "the pipeline"))
+        from hayase.connectors.supervision import Connectors
+        from hayase.engine.commit.ledger import open_ledger
+        from hayase.engine.home_watch import input_ends
 
         ledger = stack.enter_context(open_ledger(pipeline.home))
-        status = None if address is None else stack.enter_context(_served(console, ledger, address, token))
-        if not is_verbose():  # PySpark's threads print tracebacks when they are interrupted
-            stack.enter_context(stderr_in(log_file(pipeline.home)))
-        with run_lanes(
-            pipeline.home,
-            ledger=ledger,
-            master=master,
-            awake=not until_idle,
-            verbose=is_verbose(),
-            on_commit=None if status is None else status.committed,
-            on_phase=display.phase,
-            on_condition=partial(_report, display, status),
-        ) as lanes:
+        status = None
+        if place.serve is not None:
+            status = stack.enter_context(_served(console, ledger, place.serve, place.token))
+        if until_idle:
+            if pipeline.declaration.sources:
+                display.phase("reading sources")
+            stack.enter_context(pipeline.transferring())
+        else:
+            stack.enter_context(Connectors(pipeline.home))
+        with _lanes(pipeline.home, ledger, place, display, status, awake=not until_idle) as lanes:
             start_up.close()
             # Spark sets its own handler for Ctrl-C when its session starts, so ours is set after that, until the lanes are drained
             stack.enter_context(stopping.listening())
@@ -154,22 +182,57 @@ def _run(
             display.phase("waiting for the first batch")
             _watch(pipeline.home, lanes, display, stopping, until_idle)
     _log.info("%s: stopped", pipeline.declaration.name)
-    console.print(summary(start, lanes.manifest, _ends(pipeline.home, lanes.manifest), time.monotonic() - begun))
+    console.print(summary(start, lanes.manifest, input_ends(pipeline.home, lanes.manifest), time.monotonic() - begun))
 
 
-def _watch(home: Home, lanes: Lanes, display: Display, stopping: Stopping, until_idle: bool) -> None:
+@contextlib.contextmanager
+def _lanes(
+    home: Home, ledger: Ledger, place: Place, display: Display, status: Status | None, *, awake: bool
+) -> Iterator[RunningLanes]:
+    """Run the lanes inside the block, on Spark or in this process; the display and the status follow them."""
+    on_commit = None if status is None else status.committed
+    on_condition = partial(_report, display, status)
+    if not place.spark:
+        from hayase.engine.local_run import run_local_lanes
+
+        with run_local_lanes(
+            home, ledger=ledger, awake=awake, on_commit=on_commit, on_phase=display.phase, on_condition=on_condition
+        ) as local:
+            yield local
+        return
+    from hayase.console.standard_error import stderr_in
+    from hayase.engine.home import log_file
+    from hayase.engine.spark.runner import run_lanes
+
+    with contextlib.ExitStack() as stack:
+        if not is_verbose():  # PySpark's threads print tracebacks when they are interrupted
+            stack.enter_context(stderr_in(log_file(home)))
+        lanes = run_lanes(
+            home, ledger=ledger, master=place.master, awake=awake, verbose=is_verbose(),
+            on_commit=on_commit, on_phase=display.phase, on_condition=on_condition,
+        )  # fmt: skip
+        yield stack.enter_context(lanes)
+
+
+def _watch(home: Home, lanes: RunningLanes, display: Display, stopping: Stopping, until_idle: bool) -> None:
     """Show the lanes until a signal asks to stop, or until they are idle if that is wanted; a failure of a lane is raised."""
+    from hayase.connectors.status import running_statuses
     from hayase.engine.batch.lane_governor import governor_statuses
+    from hayase.engine.home_watch import input_ends
+
+    def show(moment: float) -> None:
+        manifest = lanes.manifest
+        display.show(moment, manifest, input_ends(home, manifest), governor_statuses(home), running_statuses(home))
 
     shown = float("-inf")
     while not stopping and not (until_idle and lanes.is_idle()):
         lanes.check()
         moment = time.monotonic()
         if moment >= shown + REDRAW:
-            display.show(moment, lanes.manifest, _ends(home, lanes.manifest), governor_statuses(home))
+            show(moment)
             shown = moment
         stopping.wait(LOOK)
-    display.show(time.monotonic(), lanes.manifest, _ends(home, lanes.manifest), governor_statuses(home))
+    show(time.monotonic())
 
 
 def _token(file: Path | None) -> str | None:
@@ -185,6 +248,20 @@ def _token(file: Path | None) -> str | None:
     if not token:
         raise HayaseError(f'there is no token in "{file}"; write one into it')
     return token
+
+
+@contextlib.contextmanager
+def _sql_served(home: Home, address: str, token: str | None, certificate: Path | None) -> Iterator[None]:
+    """Serve the home over PostgreSQL's protocol inside the block."""
+    from hayase.streams.home_format import begin_home
+    from hayase.wire.sql_process import sql_serving
+
+    begin_home(home.path)
+    with sql_serving(home, address, token=token, certificate=certificate) as place:
+        needed = " (the password is the token)" if token else ""
+        host = f"-h {place.host} -p {place.port}"
+        output().print(f"SQL at {place}{needed}: psql {host} -U hayase hayase", markup=False, soft_wrap=True)
+        yield
 
 
 @contextlib.contextmanager
@@ -210,18 +287,6 @@ def _report(display: Display, status: Status | None, condition: Condition) -> No
         display.phase(f"{condition.state}: {condition.reason}")
     elif condition.state == "running":
         display.phase(RUNNING if condition.notice is None else f"{RUNNING}; {condition.notice}")
-
-
-def _ends(home: Home, manifest: Manifest) -> dict[str, int]:
-    """Return the ends of the streams that stages read, by the running definition: streams of a newer one may not exist yet."""
-    from hayase.engine.definition.definitions import load
-    from hayase.engine.logs import Logs
-
-    offset = manifest.offset
-    if not offset.definition:
-        return {}
-    logs = Logs(home, load(home, offset.definition))
-    return logs.ends(stream for inputs in offset.positions.values() for stream in inputs)
 
 
 def demo(

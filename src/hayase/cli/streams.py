@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +10,9 @@ import typer
 
 from hayase.cli import completion
 from hayase.cli.pipeline_location import index_of, kind_of, locate, log_of, names_of
-from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, errors, output
+from hayase.cli.stream_tail import follow as follow_tail
+from hayase.cli.stream_tail import tail_of
+from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, output
 from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
@@ -27,11 +26,6 @@ app = typer.Typer(
     epilog="Example: [cyan]hayase streams tail totals -n 5 -f[/]",
     no_args_is_help=True,
 )
-
-POLL = 0.2
-"""Seconds between two reads of `tail -f`."""
-TOGETHER = 1_000
-"""Records that are printed at once."""
 
 Name = Annotated[
     str,
@@ -81,34 +75,25 @@ def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, j
 @app.command()
 def tail(
     name: Name,
-    count: Annotated[int, typer.Option("-n", metavar="N", help="How many records.", min=0)] = 10,
+    count: Annotated[int, typer.Option("-n", metavar="N", help="How many records or changes.", min=0)] = 10,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Continue with new records as they arrive, until Ctrl-C.")
+        bool, typer.Option("-f", "--follow", help="Continue with new ones as they arrive, until Ctrl-C.")
     ] = False,
     pipeline: PipelineOption = None,
     home: HomeOption = None,
     json: AsJson = False,
 ) -> None:
-    """Print the last records of a stream, in the order of its log.
+    """Print the last records of a stream, in the order of its log; of a query, the last changes of its rows.
+
+    A row of a query appears (+) and ends (-), each at its event time; changes are printed once they are final.
 
     Example: [cyan]hayase streams tail totals -n 5 -f[/]
     """
-    located = locate(pipeline, home)
-    log = log_of(located, name)
-    index = index_of(log)
-    at = max(index.start, index.next - count)
-    printer = _Printer(log, as_json=as_json(json), spare=12 if follow else 0)
+    log = log_of(locate(pipeline, home), name)
     with contextlib.suppress(*([KeyboardInterrupt] if follow else [])):  # Ctrl-C is how following ends
-        printer.print(at, index.next)
-        at = index.next
-        while follow:
-            index = index_of(log)
-            if index.next > at:
-                printer.print(max(at, index.start), index.next)
-                at = index.next
-            if index.finished:
-                break
-            time.sleep(POLL)
+        tail = tail_of(log, count, as_json=as_json(json), follows=follow)
+        if follow:
+            follow_tail(tail)
 
 
 @app.command()
@@ -224,50 +209,3 @@ def _readers(pipeline: Pipeline, log: StreamLog) -> dict[str, dict[str, int]]:
         for stage, inputs in positions.items()
         if name in inputs
     }
-
-
-class _Printer:
-    """Prints records; on a terminal, later ones are aligned with the first."""
-
-    def __init__(self, log: StreamLog, *, as_json: bool, spare: int = 0):
-        self._log, self._as_json, self._spare = log, as_json, spare
-        self._columns: Any = None
-
-    def print(self, first: int, next_: int) -> None:
-        for at, records in self._batches(first, next_):
-            if self._as_json:
-                from hayase.streams.record_text import record_text
-
-                for record in records:
-                    sys.stdout.write(record_text(record) + "\n")
-                sys.stdout.flush()
-            else:
-                self._show(at, records)
-        if first == next_ and not self._as_json and self._columns is None:
-            errors().print(f"no records in {self._log.declaration.name} yet", style="dim", markup=False)
-
-    def _batches(self, first: int, next_: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        """Yield records with the offset of the first, in batches that fit into memory."""
-        from hayase.streams.json_columns import written_records
-        from hayase.streams.repeats import first_rows
-
-        for start in range(first, next_, TOGETHER):
-            batches = first_rows(self._log, start, min(next_, start + TOGETHER))
-            yield (
-                start,
-                [record for rows in batches for record in written_records(self._log.declaration.shown(rows))],
-            )
-
-    def _show(self, first: int, records: list[dict[str, Any]]) -> None:
-        from hayase.console.records import Columns, dead_letters, record_table
-        from hayase.streams.dead_letters import DEAD
-
-        console = output()
-        if self._log.declaration.name == DEAD.name:
-            console.print(dead_letters(records))
-            return
-        header = self._columns is None
-        if self._columns is None:
-            names = self._log.declaration.shown_schema.names
-            self._columns = Columns(names, records, first + len(records), console.width, spare=self._spare)
-        console.print(record_table(self._columns, first, records, header=header))

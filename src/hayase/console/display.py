@@ -15,6 +15,7 @@ from hayase.console.pipeline_view import Frame, live_view, phase_view, plain_lin
 from hayase.engine.stage_figures import History
 
 if TYPE_CHECKING:
+    from hayase.connectors.status import ConnectorStatus
     from hayase.engine.batch.lane_governor import GovernorStatus
     from hayase.engine.commit.manifests import Manifest
 
@@ -30,10 +31,19 @@ class Display(Protocol):
     def phase(self, text: str) -> None:
         """Show what the pipeline does now; "running" is the normal phase."""
 
+    def run(self, begun: float | None, hint: str) -> None:
+        """Set when the run began, None while there is none, and the last line: for a run of another process."""
+
     def show(
-        self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[GovernorStatus] = ()
+        self,
+        moment: float,
+        manifest: Manifest,
+        ends: Mapping[str, int],
+        governors: Sequence[GovernorStatus] = (),
+        connectors: Sequence[ConnectorStatus] = (),
     ) -> None:
-        """Show the newest state; called a few times a second. `ends` are the ends of the streams, `governors` their state."""
+        """Show the newest state; called a few times a second. `ends` are the ends of the streams, `governors` the state of the
+        lanes' governors, `connectors` that of sources and outputs."""
 
 
 @contextlib.contextmanager
@@ -62,18 +72,31 @@ class _Shown:
     """The state that both displays have."""
 
     def __init__(self, pipeline: str, moment: float):
-        self._pipeline, self._begun = pipeline, moment
+        self._pipeline = pipeline
+        self._begun: float | None = moment
+        self._hint: str | None = None
         self._phase = "starting"
         self._history = History()
 
+    def run(self, begun: float | None, hint: str) -> None:
+        self._begun, self._hint = begun, hint
+
     def _frame(
-        self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[GovernorStatus]
+        self,
+        moment: float,
+        manifest: Manifest,
+        ends: Mapping[str, int],
+        governors: Sequence[GovernorStatus],
+        connectors: Sequence[ConnectorStatus],
     ) -> Frame:
         self._history = self._history.seen(moment, manifest)
         elapsed, previous = self._history.base()
         trend = self._history.trend()
-        uptime = moment - self._begun
-        return Frame(self._pipeline, self._phase, previous, manifest, ends, elapsed, uptime, trend, governors)
+        uptime = None if self._begun is None else moment - self._begun
+        return Frame(
+            self._pipeline, self._phase, previous, manifest, ends, elapsed, uptime, trend, governors, connectors,
+            self._hint,
+        )  # fmt: skip
 
 
 class _OnTerminal(_Shown):
@@ -90,9 +113,14 @@ class _OnTerminal(_Shown):
             self._live.update(live_view(replace(self._last, phase=text)), refresh=True)
 
     def show(
-        self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[GovernorStatus] = ()
+        self,
+        moment: float,
+        manifest: Manifest,
+        ends: Mapping[str, int],
+        governors: Sequence[GovernorStatus] = (),
+        connectors: Sequence[ConnectorStatus] = (),
     ) -> None:
-        self._last = self._frame(moment, manifest, ends, governors)
+        self._last = self._frame(moment, manifest, ends, governors, connectors)
         self._live.update(live_view(self._last))
 
 
@@ -110,12 +138,20 @@ class _Plain(_Shown):
         self._write(f"{self._pipeline}: {text}")
 
     def show(
-        self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[GovernorStatus] = ()
+        self,
+        moment: float,
+        manifest: Manifest,
+        ends: Mapping[str, int],
+        governors: Sequence[GovernorStatus] = (),
+        connectors: Sequence[ConnectorStatus] = (),
     ) -> None:
-        frame = self._frame(moment, manifest, ends, governors)
+        frame = self._frame(moment, manifest, ends, governors, connectors)
         if self._written_at is not None and moment < self._written_at + EVERY:
             return
-        state = [(stage.name, stage.read, stage.lag, stage.waiting, stage.clock) for stage in frame.stages()]
+        state = (
+            [(stage.name, stage.read, stage.lag, stage.waiting, stage.clock) for stage in frame.stages()],
+            [(each.role, each.name, each.state, each.records, each.lag, each.failures) for each in connectors],
+        )
         if state == self._last:
             return
         self._written_at, self._last = moment, state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -12,6 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from hayase.console.connectors_view import connector_lines, connectors_table
 from hayase.console.figures import (
     busiest,
     clock_text,
@@ -20,9 +21,11 @@ from hayase.console.figures import (
     sparkline,
     uptime_text,
 )
+from hayase.core.data_classes import dataclass
 from hayase.engine.stage_figures import StageView, stage_views
 
 if TYPE_CHECKING:
+    from hayase.connectors.status import ConnectorStatus
     from hayase.engine.batch.lane_governor import GovernorStatus
     from hayase.engine.commit.manifests import Manifest
 
@@ -37,7 +40,8 @@ QUEUES = 10
 @dataclass(frozen=True, slots=True)
 class Frame:
     """The state of a running pipeline that a view is drawn from. `elapsed` is the seconds since `previous`, `ends` the ends of
-    the streams, `governors` the state of the lanes' governors."""
+    the streams, `governors` the state of the lanes' governors, `connectors` that of sources and outputs. `uptime` is None if it
+    does not run; `hint` is the last line."""
 
     pipeline: str
     phase: str
@@ -45,9 +49,11 @@ class Frame:
     manifest: Manifest
     ends: Mapping[str, int]
     elapsed: float
-    uptime: float = 0.0
+    uptime: float | None = 0.0
     trend: Sequence[float] = field(default=())
     governors: Sequence[GovernorStatus] = field(default=())
+    connectors: Sequence[ConnectorStatus] = field(default=())
+    hint: str | None = None
 
     def stages(self) -> tuple[StageView, ...]:
         return stage_views(self.previous, self.manifest, self.ends, self.elapsed)
@@ -78,6 +84,8 @@ def live_view(frame: Frame) -> RenderableType:
             Text(clock_text(stage.clock, short=True), style="dim"),
         )
     blocks: list[RenderableType] = [_head(frame, stages), Text(), table, Text()]
+    if frame.connectors:
+        blocks += [connectors_table(frame.connectors), Text()]
     if any(governor.queues for governor in frame.governors):
         blocks += [governors_view(frame.governors), Text()]
     return Group(*blocks, _foot(frame))
@@ -138,7 +146,7 @@ def _head(frame: Frame, stages: Sequence[StageView]) -> Text:
         (frame.pipeline, "bold"), "  ", state, "  ",
         (
             f"batch {frame.manifest.version:,} took {seconds_text(frame.manifest.seconds or None)}"
-            f"  up {uptime_text(frame.uptime)}",
+            + ("" if frame.uptime is None else f"  up {uptime_text(frame.uptime)}"),
             "dim",
         ),
     )  # fmt: skip
@@ -146,7 +154,7 @@ def _head(frame: Frame, stages: Sequence[StageView]) -> Text:
 
 def _foot(frame: Frame) -> Text:
     hint = "Ctrl-C again stops at once" if frame.phase == STOPPING else "Ctrl-C finishes the running batch and stops"
-    line = Text(hint, style="dim")
+    line = Text(frame.hint or hint, style="dim")
     if any(frame.trend):
         line = Text.assemble((sparkline(frame.trend[-30:]), "cyan"), ("  records/s  ", "dim"), line)
     line.no_wrap, line.overflow = True, "ellipsis"
@@ -166,7 +174,7 @@ def _lag(stage: StageView) -> Text:
 
 
 def plain_lines(frame: Frame) -> list[str]:
-    """Return lines of text for each stage and queue."""
+    """Return lines of text for each stage, source, output and queue."""
     lines = []
     for stage in frame.stages():
         lag = " ".join(f"{stream}:{count}" for stream, count in stage.lag)
@@ -177,6 +185,7 @@ def plain_lines(frame: Frame) -> list[str]:
             + f"batch {seconds_text(stage.batch_seconds)}, clock {clock_text(stage.clock)}"
             + ("" if stage.missed is None else f", firings missed {stage.missed}")
         )
+    lines += connector_lines(frame.connectors)
     governors = [governor for governor in frame.governors if governor.queues]
     lines += [f"governor of {_governor_line(governor)}" for governor in governors]
     shown, more = busiest(governors, QUEUES)

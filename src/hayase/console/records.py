@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-__all__ = ["Columns", "cell_text", "dead_letters", "fit_widths", "record_table"]
+__all__ = ["Columns", "cell_text", "change_table", "dead_letters", "fit_widths", "record_table"]
 
 Record = Mapping[str, Any]
 
@@ -57,6 +57,22 @@ def record_table(columns: Columns, first: int, records: Iterable[Record], *, hea
         table.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
     for at, record in enumerate(records, first):
         table.add_row(str(at), *(_styled(record[name]) for name in columns.names))
+    return table
+
+
+def change_table(columns: Columns, sign: str, changes: Iterable[Record], *, header: bool) -> RenderableType:
+    """Draw changes, one per line: "+" or "-", which is in the column `sign`, then the columns, of which the first is the time."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_header=header,
+                  header_style="dim", show_edge=False)  # fmt: skip
+    table.add_column("", no_wrap=True, width=1)
+    for name, width in zip(columns.names, columns.widths):
+        table.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
+    for change in changes:
+        cells = (_styled(change[name]) for name in columns.names)
+        table.add_row(change[sign], *cells, style="green" if change[sign] == "+" else "red")
     return table
 
 

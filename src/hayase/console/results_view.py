@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, TextIO
+from typing import IO, Any, BinaryIO
 
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
@@ -21,7 +21,7 @@ TOGETHER = 10_000
 _WIDEST = 60
 
 
-def write_table(table: pa.Table, sink: TextIO, width: int | None = None) -> None:
+def write_table(table: pa.Table, sink: IO[str], width: int | None = None) -> None:
     """Write an aligned table, numbers to the right; with `width`, columns are cut to fit it.
 
     >>> import sys
@@ -31,7 +31,7 @@ def write_table(table: pa.Table, sink: TextIO, width: int | None = None) -> None
     taro   1
     hana  20
     """
-    columns = [[cell_text(value) for value in column.to_pylist()] for column in table.columns]
+    columns = [[cell_text(value) for value in _values(column)] for column in table.columns]
     wanted = [max(map(cell_len, [name, *texts])) for name, texts in zip(table.column_names, columns)]
     widths = wanted
     if width is not None:
@@ -55,10 +55,29 @@ def _aligned(text: str, size: int, right: bool) -> str:
     return " " * room + text if right else text + " " * room
 
 
-def write_json(table: pa.Table, sink: TextIO) -> None:
-    """Write a JSON object per line."""
+def write_json(table: pa.Table, sink: IO[str]) -> None:
+    """Write a JSON object per line; a map is an object too.
+
+    >>> import sys
+    >>> write_json(pa.table({"n": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}), sys.stdout)
+    {"n": {"a": 1}}
+    """
+    maps = [field.name for field in table.schema if _has_names(field.type)]
     for batch in table.to_batches(max_chunksize=TOGETHER):
-        sink.writelines(record_text(record) + "\n" for record in written_records(batch))
+        for record in written_records(batch):
+            record |= {name: dict(record[name]) for name in maps if record[name] is not None}
+            sink.write(record_text(record) + "\n")
+
+
+def _has_names(kind: pa.DataType) -> bool:
+    """Whether values are maps whose keys are texts."""
+    return pa.types.is_map(kind) and pa.types.is_string(kind.key_type)
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column, maps as dicts."""
+    values = column.to_pylist()
+    return [None if value is None else dict(value) for value in values] if _has_names(column.type) else values
 
 
 def write_csv(table: pa.Table, sink: BinaryIO) -> None:

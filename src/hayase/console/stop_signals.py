@@ -17,10 +17,10 @@ INTERRUPTED = 130
 
 
 @contextlib.contextmanager
-def starting(say: Callable[[str], None]) -> Iterator[None]:
-    """Inside the block Spark starts: Ctrl-C says at once what happens, in one line, and raises KeyboardInterrupt, by which the
-    program ends in order with exit code 130; another Ctrl-C ends the process."""
-    text = "stopping: Spark was still starting, and nothing was processed"
+def starting(say: Callable[[str], None], what: str = "Spark") -> Iterator[None]:
+    """Inside the block `what` runs the pipeline starts: Ctrl-C says at once what happens, in one line, and raises
+    KeyboardInterrupt, by which the program ends in order with exit code 130; another Ctrl-C ends the process."""
+    text = f"stopping: {what} was still starting, and nothing was processed"
     interrupts = 0
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -28,10 +28,11 @@ def classes(odd: bytes) -> Any:
     return table
 
 
-@compiled(types.UniTuple(_i64, 3), _bytes, _bytes, _flag[::1], _flag)
-def quoting(block: Any, classes: Any, odd: Any, last: Any) -> Any:
+@compiled(types.UniTuple(_i64, 3), _bytes, _bytes, _bytes, _flag[::1], _flag)
+def quoting(block: Any, classes: Any, plain: Any, odd: Any, last: Any) -> Any:
     """Return whether all quotes in a block open or close a field, where its last complete record ends, and how many lines there
-    are up to there. Set a flag in `odd` for each column of which a field has an odd byte. Carriage returns outside quotes must end
+    are up to there. Set a flag in `odd` for each column of which a field has an odd byte; in quoted fields of columns whose flag
+    is set, these bytes are not looked for: `plain` is the table of classes without them. Carriage returns outside quotes must end
     lines; a block of blank lines counts as malformed. Unless the block is the `last` one, it may end within a record."""
     at, column, count = 0, 0, len(block)
     end, lines, lines_inside = 0, 0, 0
@@ -41,12 +42,18 @@ def quoting(block: Any, classes: Any, odd: Any, last: Any) -> Any:
             blank = False
             at += 1
             closed = False
+            table = plain if odd[column] else classes
             while not closed:
-                while at < count and classes[block[at]] == 0:
+                while at + 8 <= count and (  # the look-ups do not wait for each other
+                    table[block[at]] | table[block[at + 1]] | table[block[at + 2]] | table[block[at + 3]]
+                    | table[block[at + 4]] | table[block[at + 5]] | table[block[at + 6]] | table[block[at + 7]]
+                ) == 0:  # fmt: skip
+                    at += 8
+                while at < count and table[block[at]] == 0:
                     at += 1
                 if at == count:
                     break
-                kind = classes[block[at]]
+                kind = table[block[at]]
                 at += 1
                 if kind == _QUOTE:
                     if at == count or block[at] != 34:

@@ -1,4 +1,5 @@
 """Declarations as frozen data: pipeline, streams, queries, aggregates, functions, tables, rules, jobs, operations, governor.
+Those of functions, sources and outputs have modules of their own.
 
 The pipeline file and the Python API build the same declarations. A declaration checks itself when it is built, as far as
 that is possible without the others; `hayase.core.pipeline_file` and the planner check the rest. `as_json` and `from_json` are
@@ -10,12 +11,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from hayase.core.algebra import Aggregate
+from hayase.core.connector_declarations import OutputDeclaration, SourceDeclaration
+from hayase.core.data_classes import dataclass
 from hayase.core.declaration_fields import OPERATION, PIPELINE, STEP, STREAM, TABLE, FieldTable
 from hayase.core.errors import DeclarationError, Mistake, UnknownName, nearest, suggestion
 from hayase.core.function_declarations import FunctionDeclaration
@@ -33,10 +36,12 @@ __all__ = [
     "GovernorDeclaration",
     "JobDeclaration",
     "OperationDeclaration",
+    "OutputDeclaration",
     "PipelineDeclaration",
     "QueryDeclaration",
     "Retention",
     "RulesDeclaration",
+    "SourceDeclaration",
     "StepDeclaration",
     "StreamDeclaration",
     "TableDeclaration",
@@ -642,6 +647,16 @@ def clashes(names: Iterable[str]) -> list[Mistake]:
     return mistakes
 
 
+def _output_clashes(names: list[str]) -> list[Mistake]:
+    """Return a mistake for every output whose name is no name or occurred before; outputs have a name space of their own."""
+    mistakes = []
+    for at, name in enumerate(names):
+        checked_name("output", name)
+        if name.lower() in (other.lower() for other in names[:at]):
+            mistakes.append(_mistake(name, f'the output "{name}" is declared twice', "name one of them differently"))
+    return mistakes
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineDeclaration:
     """All declarations of a pipeline.
@@ -661,6 +676,8 @@ class PipelineDeclaration:
     operations: tuple[OperationDeclaration, ...] = ()
     governor: GovernorDeclaration | None = None
     functions: tuple[FunctionDeclaration, ...] = ()
+    sources: tuple[SourceDeclaration, ...] = ()
+    outputs: tuple[OutputDeclaration, ...] = ()
 
     def __post_init__(self) -> None:
         checked_name("pipeline", self.name)
@@ -677,6 +694,12 @@ class PipelineDeclaration:
                 raise DeclarationError(f'the {kind} "{name}" is declared twice', "name one of them differently")
         named = (self.streams, self.queries, self.tables, self.jobs, self.operations)
         mistakes = clashes([declaration.name for declarations in named for declaration in declarations])
+        mistakes += _output_clashes([output.name for output in self.outputs])
+        mistakes += [
+            _mistake(source.stream, f'a source of the unknown stream "{source.stream}"', "declare the stream")
+            for source in self.sources
+            if all(stream.name != source.stream for stream in self.streams)
+        ]
         if mistakes:
             raise DeclarationError(mistakes)
 
@@ -713,4 +736,6 @@ class PipelineDeclaration:
             operations=tuple(OperationDeclaration.from_json(operation) for operation in data.get("operations", ())),
             governor=GovernorDeclaration.from_json(data["governor"]) if data.get("governor") else None,
             functions=tuple(FunctionDeclaration.from_json(function) for function in data.get("functions", ())),
+            sources=tuple(SourceDeclaration.from_json(source) for source in data.get("sources", ())),
+            outputs=tuple(OutputDeclaration.from_json(output) for output in data.get("outputs", ())),
         )

@@ -7,7 +7,13 @@
     ├── StreamError
     │   ├── DamagedSegment      a file of a stream does not match its checksum
     │   ├── OffsetGone          the records asked for were removed by retention
+    │   ├── OutOfTurn           an append does not follow its producer's last one
     │   └── StreamFinished      an append to a stream that was declared complete
+    ├── NotFinal                results were asked for at an instant that is not final yet
+    ├── InvalidCursor           a text is not a cursor
+    ├── CursorGone              the changes behind a cursor can no longer be read
+    ├── EndpointError           the other side of a source or an output cannot be reached, or refuses; it is tried again
+    ├── PositionMoved           another process has written to the target of an output
     ├── FormatMismatch          a home was written by another version of Hayase; carries the way to upgrade it
     ├── HomeInUse               another process runs a pipeline on this home
     ├── StageChanged            a stage's definition changed in a way its state does not survive
@@ -22,19 +28,26 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from hayase.core.data_classes import dataclass
 
 __all__ = [
+    "CursorGone",
     "DamagedSegment",
     "DamagedState",
     "DeclarationError",
+    "EndpointError",
     "EnvironmentUnfit",
     "FormatMismatch",
     "HayaseError",
     "HomeInUse",
+    "InvalidCursor",
     "LaneFailed",
     "Mistake",
+    "NotFinal",
     "OffsetGone",
+    "OutOfTurn",
+    "PositionMoved",
     "SchemaMismatch",
     "StageChanged",
     "StreamError",
@@ -127,6 +140,30 @@ class DamagedSegment(StreamError):
 
 class OffsetGone(StreamError):
     """The requested records were removed by retention."""
+
+
+class OutOfTurn(StreamError):
+    """An append names another append before it than its producer's last one: another process appends in its place."""
+
+
+class NotFinal(HayaseError):
+    """Results were asked for at an instant that is not final yet."""
+
+
+class InvalidCursor(HayaseError):
+    """A text is not a cursor."""
+
+
+class CursorGone(HayaseError):
+    """The changes behind a cursor can no longer be read: the query was reset, or retention has removed records."""
+
+
+class EndpointError(HayaseError):
+    """The other side of a source or an output cannot be reached, or refuses. Hayase tries again."""
+
+
+class PositionMoved(HayaseError):
+    """The target of an output does not hold what its writer believes: another process has written to it."""
 
 
 class StreamFinished(StreamError):

@@ -94,7 +94,7 @@ def _compared(name: str) -> str:
     return f"{name}(v, t) AS " + _once("vt", _guarded(f"system.main.{name}(once.v, once.t)", _PRODUCT, LARGEST))
 
 
-MACROS = (
+_DEFINITIONS = (
     _repeated(),
     *(_padded(name) for name in ("lpad", "rpad")),
     *(_series(name) for name in ("range", "generate_series")),
@@ -104,7 +104,8 @@ MACROS = (
     *_replaced(),
     *(_compared(name) for name in ("levenshtein", "editdist3", "damerau_levenshtein")),
 )
-"""Functions with a size limit, as `CREATE TEMP MACRO` takes them."""
+MACROS = {definition.partition("(")[0]: definition for definition in _DEFINITIONS}
+"""Functions with a size limit by name, as `CREATE TEMP MACRO` takes them."""
 
 # ---------------------------------------------------------------------------------------------------- planning
 

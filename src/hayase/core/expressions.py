@@ -21,8 +21,8 @@ import json
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Literal, Protocol
@@ -34,9 +34,11 @@ import pyarrow.compute as pc
 
 from hayase.core import purity
 from hayase.core.comparisons import Kind, comparisons, differ, equalities_as_less_than, kind_of, kind_text
+from hayase.core.data_classes import dataclass
 from hayase.core.duckdb_errors import hint_of, is_mixed_comparison, message_of, unexpected_word
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, by_place, suggestion
 from hayase.core.expression_limits import LARGEST, MACROS, MEMORY, TOO_LARGE
+from hayase.core.function_catalogue import LISTED, Catalogue, catalogue
 from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.scalar_functions import FUNCTIONS, Failures, attach, keys_in, shown, with_rows
 from hayase.core.stages import Mapped, Refusals
@@ -83,8 +85,11 @@ _OPTIMIZERS = {"unused_columns", "column_lifetime"}
 _thread = threading.local()
 
 
-def thread_connection() -> duckdb.DuckDBPyConnection:
-    """Return the connection of this thread. One from before a fork is not used: its threads and locks belong to the parent."""
+def thread_connection(sql: str = "") -> duckdb.DuckDBPyConnection:
+    """Return the connection of this thread, with the functions that expressions in `sql` call.
+
+    A connection from before a fork is not used: its threads and locks belong to the parent.
+    """
     connections: dict[int, duckdb.DuckDBPyConnection] = _thread.__dict__.setdefault("connections", {})
     connection = connections.get(os.getpid())
     if connection is None:
@@ -95,11 +100,14 @@ def thread_connection() -> duckdb.DuckDBPyConnection:
         connection.execute(
             "SET enable_progress_bar = false"
         ).fetchall()  # which an interactive Python, or -c, would print
-        for macro in MACROS:
-            connection.execute(f"CREATE TEMP MACRO {macro}").fetchall()
         connection.execute("SET lock_configuration = true").fetchall()
         connections[os.getpid()] = connection
-        _thread.attached = set()
+        _thread.attached, _thread.limited = set(), set()
+    text = sql.lower()
+    for name in MACROS.keys() - _thread.limited:
+        if name in text:  # also within a longer word: to create one takes 1 ms, all of them a tenth of a small query
+            connection.execute(f"CREATE TEMP MACRO {MACROS[name]}").fetchall()
+            _thread.limited.add(name)
     if len(_thread.attached) < len(FUNCTIONS):
         missing = [function for key, function in list(FUNCTIONS.items()) if key not in _thread.attached]
         attach(connection, missing, _failures(), _sql_type)
@@ -114,7 +122,7 @@ def _failures() -> Failures:
 
 
 def run_statement(sql: str, batch: pa.RecordBatch) -> pa.Table:
-    connection = thread_connection()
+    connection = thread_connection(sql)
     connection.register(_VIEW, batch)
     try:
         return connection.sql(sql).to_arrow_table()
@@ -229,7 +237,7 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
     ]
     if mistakes:
         raise DeclarationError(sorted(mistakes, key=by_place))
-    connection = thread_connection()
+    connection = thread_connection(sql)
     source = f" FROM {_VIEW} AS {_quoted(relation)}" if len(schema) else ""  # DuckDB has no tables without columns
     if source:
         connection.register(_VIEW, schema.empty_table())
@@ -358,7 +366,7 @@ def parse_expression(sql: str, aggregates: frozenset[str] = frozenset()) -> Pars
     >>> parsed.columns[0].parts, parsed.calls[0].function
     (('e', 'name'), 'sum')
     """
-    return _surveyed(sql, _catalogue()[1] | aggregates)
+    return _surveyed(sql, _catalogue().aggregates | aggregates)
 
 
 @lru_cache(maxsize=1024)
@@ -369,7 +377,7 @@ def parse_body(sql: str) -> ParsedExpression:
 
 def _surveyed(sql: str, aggregates: frozenset[str]) -> ParsedExpression:
     tree = _syntax_tree(sql)
-    scope = purity.Scope(sql, len(_OPENING), _catalogue()[0], aggregates)
+    scope = purity.Scope(sql, len(_OPENING), _catalogue().volatile, aggregates)
     purity.survey(tree, scope)
     equality = tree.get("type") == "COMPARE_EQUAL"
     # `CASE x WHEN 1 ... WHEN 2 ...` has x in the tree once for each WHEN
@@ -407,7 +415,7 @@ def aggregate_type(sql: str, schema: pa.Schema) -> pa.DataType:
     >>> aggregate_type('median("x")', pa.schema({"x": pa.int32()}))
     DataType(double)
     """
-    connection = thread_connection()
+    connection = thread_connection(sql)
     connection.register(_VIEW, schema.empty_table())
     try:
         return _arrow_type(connection.sql(f"SELECT (\n{sql}\n) FROM {_VIEW}").types[0])
@@ -563,25 +571,9 @@ _CQL_WORDS = frozenset({"istream", "dstream", "rstream", "tumble", "hop", "cumul
 
 
 @lru_cache(maxsize=1)
-def _catalogue() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the functions whose result changes from run to run, and the aggregates, both with the macros that use them."""
-    listed = "SELECT function_name, function_type, stability, macro_definition FROM duckdb_functions() WHERE internal"
-    rows = thread_connection().execute(listed).fetchall()
-    scalar = {name for name, kind, stability, _ in rows if kind == "scalar" and stability != "CONSISTENT" and stability}
-    aggregates = {name for name, kind, _, _ in rows if kind == "aggregate"}
-    macros = {name: body for name, kind, _, body in rows if kind == "macro" and body}
-    words = {name: set(re.findall(r"\w+", body)) for name, body in macros.items()}
-    called = {name: set(re.findall(r"(\w+)\(", body)) for name, body in macros.items()}
-    volatile = scalar | _macros_over(scalar | purity.CLOCKS, words)
-    return frozenset(volatile), frozenset(aggregates | _macros_over(aggregates, called))
-
-
-def _macros_over(names: Set[str], macros: Mapping[str, Set[str]]) -> set[str]:
-    """Return the macros among whose words is one of these names, or such a macro."""
-    found: set[str] = set()
-    while more := {name for name, words in macros.items() if name not in found and words & (names | found)}:
-        found |= more
-    return found
+def _catalogue() -> Catalogue:
+    version = f"{duckdb.__version__}-{duckdb.__git_revision__}"
+    return catalogue(version, lambda: thread_connection().execute(LISTED).fetchall())
 
 
 # ---------------------------------------------------------------------------------------------------- evaluation
@@ -751,7 +743,7 @@ class WindowCall(Protocol):
 
 def window_type(sql: str, over: str, schema: pa.Schema) -> pa.DataType:
     """Return the type of a window function over rows of `schema`. Raise DeclarationError if DuckDB cannot compute it."""
-    connection = thread_connection()
+    connection = thread_connection(f"{sql} {over}")
     connection.register(_VIEW, schema.empty_table())
     try:
         return _arrow_type(connection.sql(f"SELECT {sql} OVER ({over}) FROM {_VIEW}").types[0])

@@ -4,6 +4,7 @@
     home: ./shop                           # relative to the file; default: beside it, named like the pipeline
     streams:
       events: {schema: "time timestamp, uuid string, user_id string, amount double", time: time, id: uuid, slack: 10 seconds}
+      visits: {schema: "time timestamp, page string", time: time, from: {kafka: {brokers: "localhost:9092", topic: visits}}}
     queries:
       large: select time, user_id, amount from events where amount > 100
       totals: {cql: select user_id, count(*) as orders from events group by user_id}
@@ -22,6 +23,8 @@
           - {reduce: {hits: count(*), bytes: sum(size)}}
     operations:
       scores: {reads: orders, function: "shop:score", window: 10, key: user_id}
+    outputs:
+      alerts: {reads: large, to: {kafka: {brokers: "localhost:9092", topic: alerts}}}
     governor: {policy: als, u: 0.5}
     rules: rules.yaml                      # a file, the rules themselves (`hayase.tables.rule_text`), or a list of these
 
@@ -35,13 +38,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
+from hayase.core.connector_data import declared_output, declared_source
+from hayase.core.connector_fields import STREAM_SOURCE
+from hayase.core.data_classes import dataclass
 from hayase.core.declaration_fields import FUNCTION, OPERATION, RETENTION, STREAM, TABLE, FieldTable
 from hayase.core.declarations import (
     AggregateDeclaration,
@@ -49,10 +55,12 @@ from hayase.core.declarations import (
     GovernorDeclaration,
     JobDeclaration,
     OperationDeclaration,
+    OutputDeclaration,
     PipelineDeclaration,
     QueryDeclaration,
     Retention,
     RulesDeclaration,
+    SourceDeclaration,
     StreamDeclaration,
     TableDeclaration,
     checked_buckets,
@@ -93,7 +101,8 @@ class PipelineFile:
     """The declaration in a pipeline file, with positions in the file.
 
     `places` has the start of the text of each ("query", name) and ("schema", stream); of the sql of each ("function", name), or
-    of its name; of each ("stream", name), ("table", name), ("job", name) and ("operation", name); of the type of each
+    of its name; of each ("stream", name), ("table", name), ("job", name), ("operation", name) and ("output", name); of the type of
+    each
     ("column", "table.column"); of the value of each
     ("operation", "operation.field") and ("governor", ".field"); of each step ("job", "job.steps.0"); and of the name or the start
     of the ("rules", name).
@@ -164,6 +173,7 @@ class _Reading(NodeReading):
         self.texts: dict[tuple[str, str], Written] = {}
         self.named: list[tuple[str, yaml.Node]] = []
         self.unread: set[str] = set()
+        self.sources: list[SourceDeclaration] = []
         self.unread_tables = False
         self.unread_aggregates: set[str] = set()
         self.unread_functions: set[str] = set()
@@ -224,6 +234,7 @@ class _Reading(NodeReading):
         tables = self.section(parts.get("tables"), "table", "tables", self.table)
         jobs = self.section(parts.get("jobs"), "job", "jobs", self.job)
         operations = self.section(parts.get("operations"), "operation", "operations", self.operation)
+        outputs = self.outputs(parts.get("outputs"))
         governor = self.governor(parts.get("governor"))
         rules = self.rules(parts.get("rules"))
         latest = dict(self.named)
@@ -244,6 +255,8 @@ class _Reading(NodeReading):
             tuple(operations),
             governor,
             tuple(functions),
+            tuple(source for source in self.sources if any(stream.name == source.stream for stream in streams)),
+            tuple(outputs),
         )
         if (
             self.unread_tables or self.unread_aggregates or self.unread_functions
@@ -364,7 +377,9 @@ class _Reading(NodeReading):
     def stream(self, name: str, key: yaml.Node, node: yaml.Node) -> StreamDeclaration | None:
         where = f'stream "{name}"'
         readers = {**_STREAM, "retention": lambda node: self.retention(where, node)}
-        parts = self.known(node, where, tuple(readers), 'write below it "schema: ..." and "time: ..."')
+        keys = (*readers, *STREAM_SOURCE.names)
+        parts = self.known(node, where, keys, 'write below it "schema: ..." and "time: ..."')
+        self.source_of(name, parts.pop("from", None))
         values = self.values(parts, readers, f" of {where}")
         self.places["stream", name] = place_of(key, self.source)
         self.require(STREAM, key, node, parts, where)
@@ -379,6 +394,40 @@ class _Reading(NodeReading):
             for mistake in error.mistakes:
                 self.stream_mistake(name, parts, values, mistake)
         return None
+
+    def source_of(self, stream: str, node: yaml.Node | None) -> None:
+        """Note the source of a stream, if it has one, or what is wrong with it."""
+        if node is None or is_null(node):
+            return
+        try:
+            self.sources.append(declared_source(stream, _plain(node), self.directory))
+        except DeclarationError as error:
+            self.option_mistakes(node, error)
+
+    def outputs(self, node: yaml.Node | None) -> list[OutputDeclaration]:
+        if node is None or is_null(node):
+            return []
+        outputs = []
+        entries = self.mapping(node, "outputs", 'write below it "NAME: {reads: QUERY, to: {kafka: {...}}}"')
+        for name, (key, value) in entries.items():
+            self.places["output", name] = place_of(key, self.source)
+            if not self.attempt(key, lambda key: checked_name("output", key.value)):
+                continue
+            if not isinstance(value, yaml.MappingNode):
+                self.wrong(
+                    value, f'output "{name}" must be a mapping, not {kind_of(value)}', 'write "reads:" and "to:"'
+                )
+                continue
+            try:
+                outputs.append(declared_output(name, _plain(value), self.directory))
+            except DeclarationError as error:
+                self.option_mistakes(value, error, key)
+        return outputs
+
+    def option_mistakes(self, node: yaml.Node, error: DeclarationError, key: yaml.Node | None = None) -> None:
+        """Note the mistakes of a source or an output, each at its option, wherever that stands below the node."""
+        for mistake in error.mistakes:
+            self.wrong(_below(node, mistake.subject) or key or node, mistake.message, mistake.hint)
 
     def retention(self, stream: str, node: yaml.Node) -> Retention:
         where = f"retention of {stream}"
@@ -650,6 +699,14 @@ def _plain(node: yaml.Node) -> Any:
     return str(node.value)
 
 
+def _below(node: yaml.Node, name: str) -> yaml.Node | None:
+    """Return the node of the value of a key, of this mapping or of one below it."""
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    found = (value for key, value in node.value if name and key.value == name)
+    return next(found, None) or next((at for _, value in node.value if (at := _below(value, name)) is not None), None)
+
+
 def _query(node: yaml.Node) -> str:
     text = text_of(node)
     if not text.strip():
@@ -692,6 +749,8 @@ _PIPELINE: dict[str, _Reader] = {
     "home": partial(_path, "directory"),
     "buckets": _buckets,
 }
-_SECTIONS = ("streams", "queries", "aggregates", "functions", "tables", "jobs", "operations", "governor", "rules")
+_SECTIONS = (
+    "streams", "queries", "aggregates", "functions", "tables", "jobs", "operations", "outputs", "governor", "rules",
+)  # fmt: skip
 _STREAM, _RETENTION = _readers(STREAM), _readers(RETENTION)
 _AGES = _readers(TABLE, "fold_after", "horizon")

@@ -7,9 +7,10 @@ left to `hayase check`. The rules of tables are not described.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hayase.core.connector_fields import OUTPUT, OUTPUTS, SOURCES, STREAM_SOURCE
 from hayase.core.declaration_fields import (
     FUNCTION,
     GOVERNOR,
@@ -67,8 +68,9 @@ def pipeline_schema(column_types: Iterable[str] = (), policies: Iterable[str] = 
     steps = {"type": "array", "minItems": 1, "items": step}
     function = _object(FUNCTION)
     function["oneOf"] = [{"required": ["function"]}, {"required": ["sql"]}]
+    source = {**_field(STREAM_SOURCE["from"]), **_one_of(SOURCES)}
     sections = {
-        "streams": _named("Streams by name.", _object(STREAM, retention=_object(RETENTION))),
+        "streams": _named("Streams by name.", _object(STREAM, retention=_object(RETENTION), **{"from": source})),
         "queries": _named("Continuous queries by name, in CQL.", {"anyOf": [text, query]}),
         "aggregates": _named("Your own aggregates by name, as module:attribute.", text),
         "functions": _named(
@@ -77,6 +79,7 @@ def pipeline_schema(column_types: Iterable[str] = (), policies: Iterable[str] = 
         "tables": _named("Tables by name.", _object(TABLE, columns=columns)),
         "jobs": _named("Jobs by name.", _object(JOB, steps=steps)),
         "operations": _named("Operations by name.", _object(OPERATION)),
+        "outputs": _named("Outputs by name: where results go.", _object(OUTPUT, to=_one_of(OUTPUTS))),
         "governor": {
             "description": "How the work is divided; further keys are options of the policy.",
             **_object(GOVERNOR, policy=policy),
@@ -105,6 +108,12 @@ def _object(fields: FieldTable, **special: dict[str, Any]) -> dict[str, Any]:
     properties |= {name: {**properties.get(name, {}), **schema} for name, schema in special.items()}
     required = {"required": list(fields.required)} if fields.required else {}
     return {"type": "object", "properties": properties, **required, "additionalProperties": False}
+
+
+def _one_of(kinds: Mapping[str, FieldTable]) -> dict[str, Any]:
+    """The schema of a mapping with one kind and its options."""
+    properties = {kind: _object(fields) for kind, fields in kinds.items()}
+    return {"properties": properties, "minProperties": 1, "maxProperties": 1, "additionalProperties": False}
 
 
 def _field(field: Field) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from hayase.core.connector_data import output_data, source_data
 from hayase.core.declaration_fields import RETENTION, STREAM, TABLE
 from hayase.core.declarations import PipelineDeclaration, RulesDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DeclarationError
@@ -54,7 +55,10 @@ def pipeline_text(declaration: PipelineDeclaration) -> str:
     if declaration.buckets is not None:
         data["buckets"] = declaration.buckets
     if declaration.streams:
-        data["streams"] = {stream.name: _stream_data(stream) for stream in declaration.streams}
+        sources = {source.stream: {"from": source_data(source)} for source in declaration.sources}
+        data["streams"] = {
+            stream.name: _stream_data(stream) | sources.get(stream.name, {}) for stream in declaration.streams
+        }
     if declaration.queries:
         data["queries"] = {query.name: query.text for query in declaration.queries}
     if declaration.aggregates:
@@ -67,6 +71,8 @@ def pipeline_text(declaration: PipelineDeclaration) -> str:
         data["jobs"] = {job.name: job_data(job) for job in declaration.jobs}
     if declaration.operations:
         data["operations"] = {operation.name: operation_data(operation) for operation in declaration.operations}
+    if declaration.outputs:
+        data["outputs"] = {output.name: output_data(output) for output in declaration.outputs}
     if declaration.governor is not None:
         data["governor"] = governor_data(declaration.governor)
     if declaration.rules:

@@ -7,12 +7,13 @@ must be a pure function of its input: a batch that is run again gives the same b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
 from hayase.core.reasons import Reason
 
@@ -115,7 +116,7 @@ class Outcome:
 
     `rows` has the columns of the stage's output stream. `refused[i]` refers to the batch of input i; `spoiled` are rows that do
     not stand for a single record, such as a pair of a join. `seconds` is how long the work for each input took, if that was
-    measured.
+    measured. `places`, if given, are the places of the rows among those of equal times in all buckets.
     """
 
     rows: pa.RecordBatch
@@ -123,6 +124,7 @@ class Outcome:
     state: Sequence[Tuples] = ()
     spoiled: Sequence[FailedRows] = ()
     seconds: Sequence[float] = ()
+    places: np.ndarray | None = None
 
 
 class Kernel(Protocol):

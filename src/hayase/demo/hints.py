@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from hayase.core.data_classes import dataclass
 from hayase.demo import scoring_fix
 
 __all__ = ["Hint", "hints", "program_name"]
 
+LARGEST = "select user_id, sum(amount) as spend from orders group by user_id order by spend desc limit 5"
 ITEMS = "select item, count(*) as n from orders [Range 5 minutes] group by item"
 
 
@@ -40,7 +41,10 @@ def hints(home: Path, url: str, customer: str, program: str = "hayase", *, with_
     return [
         Hint("a customer's purchases, and as they were at midnight", f"{program} tables get purchases {customer} {at}"),
         Hint("", f"{program} tables get purchases {customer} --as-of 2026-01-01T00:00Z {at}"),
-        Hint("sprees as they begin and end", f"{program} streams tail spree -f {at}"),
+        Hint("the revenue now, and sprees as they begin and end", f"{program} show revenue {at}"),
+        Hint("", f"{program} show spree -f {at}"),
+        Hint("any SQL over queries, tables and streams", f'{program} query "{LARGEST}" {at}'),
+        Hint("", f"{program} sql {at}"),
         Hint("the same over HTTP, and other results", f"{curl} -N {url}/queries/spree/changes"),
         Hint("", f"{curl} {url}/tables/purchases/{customer}"),
         Hint("", f"{curl} {url}/queries/revenue"),

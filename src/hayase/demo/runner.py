@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from rich.console import Console
 from hayase.console.pipeline_view import RUNNING
 from hayase.console.standard_error import stderr_in
 from hayase.console.stop_signals import Stopping, starting
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import EnvironmentUnfit, HayaseError
 from hayase.demo.display import DemoDisplay, open_demo_display
 from hayase.demo.events import BLOCKED, Shop
@@ -76,8 +76,9 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
         start_up = stack.enter_context(contextlib.ExitStack())
         start_up.enter_context(starting(console.print))
         display.phase("starting Spark")
+        from hayase.engine.commit.ledger import open_ledger
         from hayase.engine.home import log_file
-        from hayase.engine.spark.runner import open_ledger, run_lanes, start_session
+        from hayase.engine.spark.runner import run_lanes, start_session
 
         session_start = stack.enter_context(ThreadPoolExecutor(1)).submit(
             start_session, Home(home), options.master, on_phase=display.phase

@@ -6,16 +6,24 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import EnvironmentUnfit, HomeInUse
 from hayase.core.system_errors import explained_errors, remedy_of
 from hayase.engine.file_lock import is_held, show_held
 from hayase.streams import durable
 from hayase.streams.home_format import begin_home
 
-__all__ = ["Home", "log_file", "writing"]
+__all__ = ["Holder", "Home", "log_file", "open_log", "writing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that holds the lock of a home: its id, of the machine on which it runs, and since when in microseconds."""
+
+    process: str
+    since: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,11 @@ class Home:
         """The log file of the JVM and the Python workers."""
         return self.path / "logs" / "spark.log"
 
+    @property
+    def connector_log(self) -> Path:
+        """The log file of the processes of sources and outputs."""
+        return self.path / "logs" / "connectors.log"
+
     def gate(self, lane: str) -> Path:
         return self.path / "gates" / f"{lane}.json"
 
@@ -104,12 +117,19 @@ class Home:
 
     def is_locked(self) -> bool:
         """Whether a process holds the lock now. Does not take the lock, so a run that starts meanwhile is not disturbed."""
+        return self.holder() is not None
+
+    def holder(self) -> Holder | None:
+        """Return the process that holds the lock now, or None; the lock is not taken."""
         try:
             descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return False
+            return None
         try:
-            return is_held(descriptor)
+            if not is_held(descriptor):
+                return None
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+            return Holder(holder or "unknown", os.fstat(descriptor).st_mtime_ns // 1000)
         finally:
             os.close(descriptor)
 
@@ -125,6 +145,11 @@ def writing(what: str) -> Iterator[None]:
 
 def log_file(home: Home) -> Path:
     """Create the log file of the JVM and the workers, if needed, and return its path."""
-    durable.make_directory(home.spark_log.parent)
-    os.close(durable.open_file(home.spark_log, os.O_CREAT | os.O_APPEND | os.O_WRONLY))
+    os.close(open_log(home.spark_log))
     return home.spark_log
+
+
+def open_log(path: Path) -> int:
+    """Create a log file, if needed, and return a descriptor that writes at its end."""
+    durable.make_directory(path.parent)
+    return durable.open_file(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)

@@ -44,6 +44,10 @@ class Copies:
             tuples = raw_values(self.store.take(shown).column(0), np.int64)
             self._connect(slots[np.searchsorted(self._tuples.id[slots], tuples)], shown, copy_of)
 
+    def tuples_of(self, copies: np.ndarray) -> np.ndarray:
+        """Return the slots of the tuples that copies show."""
+        return self._owners[copies]
+
     def keep(
         self, delta: Delta, slots: np.ndarray, copy_of: np.ndarray, clock: int, values: Sequence[pa.Array] = ()
     ) -> None:

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.keys import raw_values
 from hayase.core.stages import OFFSET, TIME, FailedRows, Outcome, Refusals, Tuples
 from hayase.core.times import BEGINNING
@@ -56,7 +57,7 @@ from hayase.lifetimes.relations import OPEN, Delta, Operator, Span
 from hayase.lifetimes.scalars import ScalarOperator, UnionOperator
 from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.time_limits import LastingOperator, LimitedOperator
-from hayase.lifetimes.top_rows import TopOperator
+from hayase.lifetimes.top_rows import ShownRows, TopOperator
 from hayase.lifetimes.tuples import TupleStore
 
 if TYPE_CHECKING:
@@ -93,9 +94,10 @@ class QueryKernel:
         self._operators: list[Operator | LeafOperator] = [operator(node, shared) for node in self._nodes]
         numbers = {id(node): number for number, node in enumerate(self._nodes)}
         self._children = [tuple(numbers[id(child)] for child in children(node)) for node in self._nodes]
-        self._emission = _Emission(config, bucket, buckets)
+        self._emission = _Emission(config, bucket, buckets, _shown_rows(self._nodes, self._operators))
         self._began = Registers(("began",), (BEGINNING,))
         self._earliest = config.earliest if bucket == 0 else ()  # rows without a key all go to bucket 0
+        self._is_placed = buckets > 1 and _in_log_order(config.plan)
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
         """Process a step and return the result rows that appear and end in it, with refusals and the change of state."""
@@ -122,7 +124,8 @@ class QueryKernel:
         rows, kept = self._emission.rows(deltas[-1], span)
         state += [_with_owner(_RESULT, tuples) for tuples in kept]
         refusals = [_refusals(batch, refused.get(number, ())) for number, batch in enumerate(inputs)]
-        return Outcome(rows, refusals if refused else (), state, spoiled)
+        places = deltas[-1].id if self._is_placed else None
+        return Outcome(rows, refusals if refused else (), state, spoiled, places=places)
 
     def _split_by_step(
         self, leaf: Windowed | Changes | Shared, lost: FailedRows, batch: pa.RecordBatch
@@ -236,6 +239,15 @@ def operator(node: Node, shared: SharedState | None = None) -> Operator | LeafOp
             return ToStreamOperator(node)
 
 
+def _in_log_order(plan: Node) -> bool:
+    """Return whether the output has the order of its input's log at equal times: each of its rows is a record of a stream, with
+    window functions. The ids of such rows are the offsets of the records."""
+    node = plan.child if isinstance(plan, ToStream) and plan.kind == "istream" else plan
+    while isinstance(node, Scalar):
+        node = node.child
+    return isinstance(node, RunningOver)
+
+
 def endless(node: Node) -> bool:
     """Return whether no tuple of a relation ever ends."""
     match node:
@@ -298,18 +310,42 @@ def _refusals(batch: pa.RecordBatch, lost: Sequence[FailedRows]) -> Refusals:
 # ---------------------------------------------------------------------------------------------------- the result
 
 
+def _shown_rows(nodes: Sequence[Node], operators: Sequence[Operator | LeafOperator]) -> Callable[[], ShownRows] | None:
+    """Return what gives the result rows that the last step closed, if they are those of a `Top` with some of its columns."""
+    at, selections = len(nodes) - 1, []
+    while isinstance(selection := operators[at], ScalarOperator) and selection.only_selects:
+        selections.append(selection)
+        at -= 1  # a Scalar has one child, which is the node before it
+    top = operators[at]
+    if not isinstance(top, TopOperator):
+        return None
+    top.tells_closed = True
+
+    def shown() -> ShownRows:
+        assert top.closed is not None
+        rows = top.closed.rows
+        for selection in reversed(selections):
+            rows = selection.selected(rows)
+        return ShownRows(rows, top.closed.start)
+
+    return shown
+
+
 class _Emission:
     """Turns the result of a plan into rows of the output stream.
 
     It emits one row when a tuple appears, and a second one when the tuple ends if the end was not known at first. The
-    values of open tuples are kept for the second row.
+    values of open tuples are kept for the second row, unless the operator that shows them has them anyway (`shown`).
     """
 
-    def __init__(self, config: KernelConfig, bucket: int, buckets: int) -> None:
+    def __init__(
+        self, config: KernelConfig, bucket: int, buckets: int, shown: Callable[[], ShownRows] | None = None
+    ) -> None:
         self._config, self._bucket, self._buckets = config, bucket, buckets
         self._is_stream = isinstance(config.plan, ToStream)
         ends = not self._is_stream and not endless(config.plan)
-        self._open = TupleStore(config.plan.schema, "open") if ends else None
+        self._shown = shown if ends else None
+        self._open = TupleStore(config.plan.schema, "open") if ends and shown is None else None
 
     def rows(self, delta: Delta, span: Span) -> tuple[pa.RecordBatch, Sequence[Tuples]]:
         """Return the output rows of a step, in time order, and the change of the open tuples."""
@@ -317,6 +353,9 @@ class _Emission:
             return stream_rows(self._config, delta), ()
         ids = delta.id * self._buckets
         ids += self._bucket
+        if self._shown is not None and len(delta.closed):
+            ended, ended_ids = self._shown(), delta.closed * self._buckets + self._bucket
+            return self._together(delta, ids, ended.rows, ended_ids, ended.start, delta.closed_end), ()
         if self._open is None:
             return lifetime_rows(self._config, delta.rows, ids, delta.start, delta.end, delta.start), ()
         removed = self._open.settle(span.since)[1]
@@ -332,13 +371,25 @@ class _Emission:
         kept = self._open.changes()
         if not len(closed):
             return lifetime_rows(self._config, delta.rows, ids, delta.start, delta.end, delta.start), kept
+        return self._together(delta, ids, rows, closed_ids, start, end), kept
+
+    def _together(
+        self,
+        delta: Delta,
+        ids: np.ndarray,
+        rows: pa.RecordBatch,
+        closed_ids: np.ndarray,
+        start: np.ndarray,
+        end: np.ndarray,
+    ) -> pa.RecordBatch:
+        """Return the output rows of tuples that appear and of tuples that end, in time order."""
         changed = np.concatenate([end, delta.start])
         order = np.argsort(changed, kind="stable")
         both = pa.concat_batches([rows, delta.rows]).take(pa.array(order))
         every_id, every_start, every_end = (
             np.concatenate(pair)[order] for pair in ((closed_ids, ids), (start, delta.start), (end, delta.end))
         )
-        return lifetime_rows(self._config, both, every_id, every_start, every_end, changed[order]), kept
+        return lifetime_rows(self._config, both, every_id, every_start, every_end, changed[order])
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         if self._open is not None:

@@ -25,16 +25,21 @@ class ScalarOperator(Stateless):
     def __init__(self, node: Scalar) -> None:
         self.schema = node.schema
         self._projection = Projection(node.columns, node.where, node.schema)
-        plain = [_plain(sql) for _, sql in node.columns] if node.where is None else [None]
-        self._chosen = [name for name in plain if name is not None] if None not in plain else None
+        plain = [_plain(sql) for _, sql in node.columns]
+        self._chosen = [name for name in plain if name is not None]
+        types = [node.child.schema.field(name).type for name in self._chosen]
+        self.only_selects = node.where is None and types == self.schema.types
+        """Whether the result has all rows of the child, with some of its columns under other names."""
+
+    def selected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of the child with the columns of the result, if it `only_selects`."""
+        return pa.RecordBatch.from_arrays([rows.column(name) for name in self._chosen], schema=self.schema)
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
         """Select and project the child's delta."""
         (child,) = inputs
-        if self._chosen is not None:  # the same columns under other names
-            columns = [child.rows.column(name) for name in self._chosen]
-            if [column.type for column in columns] == self.schema.types:
-                return Step(replace(child, rows=pa.RecordBatch.from_arrays(columns, schema=self.schema)))
+        if self.only_selects:
+            return Step(replace(child, rows=self.selected(child.rows)))
         mapped = self._projection(child.rows)
         input_rows, refused = mapped.input_rows, mapped.refused
         if len(input_rows) == len(child):

@@ -7,7 +7,8 @@
 - The end of a row is open when it appears, because a later one may displace it.
 
 The order is total: rows that are equal in all columns of the order are ordered by their ids. So which rows are shown follows from
-the live tuples alone; the state has them, and the ids under which they are shown.
+the live tuples alone; the state has them, and the ids under which they are shown. A kernel whose result these rows are reads the
+values of those that end from here (`ShownRows`), so that it need not keep and write them a second time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.keys import KeyIndex, encode, hashes
 from hayase.core.scratch import scratch
 from hayase.lifetimes.copied_tuples import CopiedTuples, Copies
@@ -28,7 +30,7 @@ from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.treaps import HEAD, NONE, ROOT
 from hayase.lifetimes.tuples import TupleStore
 
-__all__ = ["TopOperator"]
+__all__ = ["ShownRows", "TopOperator"]
 
 UNTOUCHED = -2
 ZONE, COPY = range(6, 8)
@@ -44,10 +46,20 @@ _NEXT = "next"
 _NO_LIMIT = 1 << 62
 
 
+@dataclass(frozen=True, slots=True)
+class ShownRows:
+    """Rows that were shown in earlier steps, and since when."""
+
+    rows: pa.RecordBatch
+    start: np.ndarray
+
+
 class TopOperator(CopiedTuples):
-    """The operator of `plans.Top` (`relations.Operator`)."""
+    """The operator of `plans.Top` (`relations.Operator`). With `tells_closed`, `closed` has the rows that its last step closed."""
 
     def __init__(self, node: Top) -> None:
+        self.tells_closed = False
+        self.closed: ShownRows | None = None
         self.schema = node.schema
         self._node = node
         self._limits = _NO_LIMIT if node.limit is None else node.limit, node.offset, node.ties, node.lasting
@@ -83,7 +95,10 @@ class TopOperator(CopiedTuples):
         first = self._registers[_NEXT]
         self._registers[_NEXT] = first + len(slots)
         ids = np.arange(first, first + len(slots))
-        delta = Delta(self._tuples.take(slots), start, end, ids, self._copies.store.id[ended], closed_end)
+        shown = self._copies.store
+        delta = Delta(self._tuples.take(slots), start, end, ids, shown.id[ended], closed_end)
+        if self.tells_closed:
+            self.closed = ShownRows(self._tuples.take(self._copies.tuples_of(ended)), shown.start[ended])
         self._copies.keep(delta, slots, self._nodes[:, COPY], span.clock)
         self._release(passed.ended)
         self._drop(state, span.clock)
@@ -133,7 +148,7 @@ class TopOperator(CopiedTuples):
     def _release(self, slots: np.ndarray) -> None:
         """Free tuples that have left their treaps, and groups without tuples."""
         if len(slots):
-            self._groups.tidy(np.unique(self._group_of[slots]))
+            self._groups.tidy(self._group_of[slots])
             self._keys.release(slots)
             self._tuples.release(slots)
 
@@ -165,7 +180,7 @@ class _Groups:
     def tidy(self, numbers: np.ndarray) -> None:
         """Drop those of some groups that have no tuples any more."""
         if self._keys:
-            self._index.drop(numbers[self.words[numbers, ROOT] == NONE])
+            self._index.drop(np.unique(numbers[self.words[numbers, ROOT] == NONE]))
 
 
 def _beginning() -> np.ndarray:

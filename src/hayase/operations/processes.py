@@ -31,10 +31,12 @@ _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib",
 _OWN = str(Path(__file__).parent)
 _PLACE = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
 _PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
     "import sys; sys.path += sys.argv[2:]; from hayase.operations.template import main; "
     "sys.path[:] = sys.argv[2:]; main(int(sys.argv[1]))"
 )
-"""Imports come from the interpreter's own path first: a module of the user, such as `signal.py`, must not hide one of Python."""
+"""Imports come from the interpreter's own path first: a module of the user, such as `signal.py`, must not hide one of Python.
+Ctrl-C is for the pipeline, which finishes its batch: it must not end a call."""
 
 
 class Template:
@@ -132,7 +134,7 @@ class _Nursery:
                         return Template(ours, int(running.answer(number, STANDING_STILL)[1]), running)
                 except Gone:
                     ours.close()
-                    self._close()
+                    self.close()
             raise EnvironmentUnfit(f"the process from which operations are forked ended {MOST_STARTS} times by itself")
 
     def end(self, template: Template) -> int | None:
@@ -175,7 +177,8 @@ class _Nursery:
             self._finalizer = weakref.finalize(self, _end_nursery, self.root, process, self._owner)
         return self.root
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End the process; the next template starts another one."""
         if self._finalizer is not None:
             self._finalizer()
         self.root = None

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.operations.outcomes import Failure, Outcomes, Request
 from hayase.operations.result_rows import fit_results
 from hayase.operations.user_functions import Function, Returned, Window, failure_of
@@ -27,7 +27,7 @@ IDLE = -1
 """Noted instead of a window: no window is being processed."""
 GROUP = -2
 """Noted instead of a window, less the number of the group's last window: the whole group is being processed or handed over."""
-FIRST_GROUP, LONGER, LONGEST_GROUP = 4_000_000, 2_000_000, 64_000_000
+FIRST_GROUP, LONGER, LONGEST_GROUP = 4_000_000, 2_000_000, 256_000_000
 """Nanoseconds after which the first group of a process is handed over, by how many the next may take longer, and the most."""
 
 

@@ -13,8 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from hayase.serving import governor_models, models, pipeline_models, playground_models
+from hayase.serving import connector_models, governor_models, models, pipeline_models, playground_models
 from hayase.serving.bodies import ARROW, JSON, NDJSON
+from hayase.serving.connector_routes import ConnectorRoutes
 from hayase.serving.console_routes import ConsoleRoutes, is_open
 from hayase.serving.dead_routes import DeadRoutes
 from hayase.serving.governor_routes import GovernorRoutes
@@ -29,6 +30,7 @@ from hayase.serving.query_routes import QueryRoutes
 from hayase.serving.route_support import RequestWorkers
 from hayase.serving.service import Service
 from hayase.serving.sessions import Sessions
+from hayase.serving.shared_answers import SharedAnswers
 from hayase.serving.stream_routes import StreamRoutes
 from hayase.serving.table_routes import TableRoutes
 
@@ -55,6 +57,12 @@ def create_app(
         },
     )  # fmt: skip
     app.state.desk, app.state.live = desk, pipeline.live
+    app.add_middleware(
+        SharedAnswers,
+        figures=desk.figures,
+        state=lambda: (service.status.now, pipeline.live.number),
+        stopping=desk.stopping,
+    )
     app.add_middleware(
         Guard, limits=desk.limits, figures=desk.figures, sessions=sessions, hosts=tuple(hosts), is_open=is_open
     )
@@ -88,6 +96,7 @@ def create_app(
     _add_playground_routes(route, PlaygroundRoutes(service, desk))
     _add_operation_routes(route, operations)
     _add_governor_routes(route, GovernorRoutes(service, desk, pipeline.live))
+    _add_connector_routes(route, ConnectorRoutes(service, desk))
     route("/dead", dead.dead, models.DeadLetters, 304)
     route("/dead/replay", dead.replay, models.SettledLetters, 403, 404, 408, 409, 413, 415, method="POST",
           openapi_extra=_body({JSON: {"schema": models.ReplayAsked.model_json_schema()}}))  # fmt: skip
@@ -138,6 +147,17 @@ def _add_playground_routes(route: Callable[..., None], playground: PlaygroundRou
     post("/playground/plan", playground.plan, playground_models.AdditionAnswer, playground_models.NamedQuery)
     post("/queries", playground.add_query, playground_models.QueryMade, playground_models.AdditionAsked)
     route("/queries/{query}", playground.remove_query, playground_models.QueryMade, 403, 404, 409, method="DELETE")
+
+
+def _add_connector_routes(route: Callable[..., None], connectors: ConnectorRoutes) -> None:
+    for role, all_, one, paused, resumed in (
+        ("sources", connectors.sources, connectors.source, connectors.pause_source, connectors.resume_source),
+        ("outputs", connectors.outputs, connectors.output, connectors.pause_output, connectors.resume_output),
+    ):
+        route(f"/{role}", all_, connector_models.Connectors, 304)
+        route(f"/{role}/{{name}}", one, connector_models.ConnectorAnswer, 304, 404)
+        route(f"/{role}/{{name}}/pause", paused, connector_models.ConnectorAnswer, 403, 404, method="POST")
+        route(f"/{role}/{{name}}/resume", resumed, connector_models.ConnectorAnswer, 403, 404, method="POST")
 
 
 def _add_governor_routes(route: Callable[..., None], governor: GovernorRoutes) -> None:

@@ -1,8 +1,8 @@
 """The newest changes of a query, read and written as events once for all who listen at its end.
 
 A listener begins with a reader of its own, and joins the feed of its query when it has read everything. After a commit, the first
-who asks the feed lets it read on, and the others find the same bytes. A listener that reads too slowly to find what it needs
-goes on with a reader of its own. So a feed drops nobody, and no event: it only saves work.
+who asks the feed lets it read on, the others wait for that, and all get the same bytes. A listener that reads too slowly to find
+what it needs goes on with a reader of its own. So a feed drops nobody, and no event: it only saves work.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
+from hayase.engine.results.live_results import Changes, Cursor, Live
+from hayase.serving.commit_signal import UNCHANGED
 from hayase.serving.json_rows import json_text, plain_rows
-from hayase.serving.live_results import Changes, Cursor, Live
 
-__all__ = ["AT_ONCE", "KEPT_EVENTS", "UNCHANGED", "ChangeEvent", "ChangeFeed", "ChangeFeeds", "Listener", "read_events"]
+__all__ = ["AT_ONCE", "KEPT_EVENTS", "ChangeEvent", "ChangeFeed", "ChangeFeeds", "Listener", "read_events", "read_on"]
 
 AT_ONCE = 500
 """Changes that are read and sent at once."""
-UNCHANGED = 1.0
-"""Seconds after which results are looked at although nothing was committed."""
 KEPT_EVENTS = 5_000
 KEPT_BYTES = 4 << 20
 """How much of the newest events a feed keeps."""
+_TEXTS = 16
+"""Cursors for which a feed keeps the events behind them as one text."""
 
 
 class ChangeEvent(NamedTuple):
@@ -53,44 +54,70 @@ def read_events(changes: Changes) -> list[ChangeEvent]:
     ]
 
 
+def read_on(changes: Changes) -> tuple[list[ChangeEvent], bool]:
+    """Read the next changes, `AT_ONCE` of them or a few more, and return whether these are all."""
+    events: list[ChangeEvent] = []
+    while len(events) < AT_ONCE:
+        more = read_events(changes)
+        if not more:
+            return events, True
+        events += more
+    return events, False
+
+
 class ChangeFeed:
     """The newest events of one query; used in the thread of the event loop only. `run` runs work in another thread."""
 
-    def __init__(self, changes: Changes, run: Callable[..., Awaitable[list[ChangeEvent]]]):
+    def __init__(self, changes: Changes, run: Callable[..., Awaitable[tuple[list[ChangeEvent], bool]]]):
         self._changes, self._run = changes, run
         self._events: deque[ChangeEvent] = deque()
         self._numbers = {changes.cursor: 0}
         """How many events came before each cursor; those of cursors before the oldest kept event are dropped."""
         self._dropped = self._bytes = 0
-        self._turn = asyncio.Lock()
+        self._after: dict[Cursor, tuple[Cursor, bytes]] = {}
+        """What comes after cursors, as one text, until there are new events."""
+        self._reading: asyncio.Task[None] | None = None
         self._seen: object = None
         self._seen_at = float("-inf")
         self.listeners = 0
 
-    def after(self, cursor: Cursor) -> list[ChangeEvent] | None:
-        """Return the events behind a cursor, at most `AT_ONCE`; None if the feed does not know the cursor."""
-        number = self._numbers.get(cursor)
-        if number is None:
-            return None
-        first = number - self._dropped
-        return list(islice(self._events, first, first + AT_ONCE))
+    def after(self, cursor: Cursor) -> tuple[Cursor, bytes] | None:
+        """Return the events behind a cursor, at most `AT_ONCE`, as one text, and the cursor behind them; None if the feed does
+        not know the cursor."""
+        text = self._after.get(cursor)
+        if text is None:
+            number = self._numbers.get(cursor)
+            if number is None:
+                return None
+            first = number - self._dropped
+            events = list(islice(self._events, first, first + AT_ONCE))
+            text = events[-1].cursor if events else cursor, b"".join(event.text for event in events)
+            if len(self._after) < _TEXTS:
+                self._after[cursor] = text
+        return text
 
-    async def next(self, cursor: Cursor, commit: object, moment: float) -> list[ChangeEvent] | None:
-        """Return the events behind a cursor as `after` does. At the end, changes are read first, unless there were none at this
-        commit less than `UNCHANGED` seconds ago. A feed whose query was reset is a problem."""
+    async def next(self, cursor: Cursor, commit: object, moment: float) -> tuple[Cursor, bytes] | None:
+        """Return the events behind a cursor as `after` does. At the end, changes are read first, unless all of this commit were
+        read less than `UNCHANGED` seconds ago. A feed whose query was reset is a problem."""
         known = self.after(cursor)
-        if known != []:
+        if known is None or known[1] or (self._seen is commit and moment < self._seen_at + UNCHANGED):
             return known
-        async with self._turn:
-            is_read = self._seen is commit and moment < self._seen_at + UNCHANGED
-            if self.after(cursor) == [] and not is_read:
-                events = await self._run(read_events, self._changes)
-                self._add(events)
-                if not events:
-                    self._seen, self._seen_at = commit, moment
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read(commit, moment))
+        await asyncio.shield(self._reading)
         return self.after(cursor)
 
+    async def _read(self, commit: object, moment: float) -> None:
+        try:
+            events, is_all = await self._run(read_on, self._changes)
+            self._add(events)
+            if is_all:
+                self._seen, self._seen_at = commit, moment
+        finally:
+            self._reading = None
+
     def _add(self, events: list[ChangeEvent]) -> None:
+        self._after = {} if events else self._after
         for event in events:
             self._events.append(event)
             self._bytes += len(event.text)
@@ -124,17 +151,17 @@ class ChangeFeeds:
     async def next(self, listener: Listener, commit: object, moment: float) -> bytes:
         """Return the next events of a listener; empty if there are none yet. `commit` is the last one, `moment` a clock in
         seconds. A cursor that is no longer valid is a problem."""
-        events: list[ChangeEvent] | None = None
         if listener.feed is not None:
-            events = await listener.feed.next(listener.cursor, commit, moment)
-            if events is None:
-                self.leave(listener)
-                listener.changes = await self._run(listener.results.changes_from, listener.cursor)
-        if listener.changes is not None:
-            events = await self._run(read_events, listener.changes)
-            if not events:
-                self._join(listener)
+            known = await listener.feed.next(listener.cursor, commit, moment)
+            if known is not None:
+                listener.cursor, text = known
+                return text
+            self.leave(listener)
+            listener.changes = await self._run(listener.results.changes_from, listener.cursor)
+        assert listener.changes is not None
+        events = await self._run(read_events, listener.changes)
         if not events:
+            self._join(listener)
             return b""
         listener.cursor = events[-1].cursor
         return b"".join(event.text for event in events)

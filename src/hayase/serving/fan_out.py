@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import orjson
 
-__all__ = ["FanOut", "event"]
+__all__ = ["HEARTBEAT", "FanOut", "event"]
 
 QUEUED = 16
 """Events that may wait for one listener."""

@@ -13,17 +13,18 @@ import asyncio
 import ipaddress
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import ClientDisconnect
 
+from hayase.core.addresses import host_name
+from hayase.core.data_classes import dataclass
 from hayase.serving.body_admission import Body, Incoming, too_long
 from hayase.serving.problems import LOGGER, PROBLEM_JSON, Problem, busy, problem_of
 from hayase.serving.server_figures import HttpFigures
 from hayase.serving.sessions import Sessions
 
-__all__ = ["Guard", "Limits", "host_name"]
+__all__ = ["Guard", "Limits"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -51,7 +52,7 @@ class Limits:
     trial_memory: int = 1 << 30
     """For the trial of a query."""
     requests: int = 64
-    """Concurrent requests; one whose body is not complete does not count."""
+    """Concurrent requests; one whose body is not complete, or that waits for the answer to an equal one, does not count."""
     bodies: int = 256
     """Concurrent requests whose body is not complete."""
     held: int = 256 << 20
@@ -62,7 +63,6 @@ class Limits:
     """Concurrent streams of events."""
     threads: int = 4
     """Threads that read and write the disk."""
-    poll: float = 0.1
     heartbeat: float = 15.0
 
 
@@ -131,7 +131,7 @@ class Guard:
 
     def _admit(self, scope: Scope) -> None:
         limits = self._limits
-        waiting = self._figures.listening + self._incoming.count
+        waiting = self._figures.listening + self._figures.sharing + self._incoming.count
         if self._figures.running > limits.requests + waiting and scope["path"] != "/health":
             raise busy(f"{limits.requests} requests are being answered, which is the limit; try again")
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > limits.target:
@@ -207,22 +207,6 @@ async def respond(problem: Problem, send: Send) -> None:
     pairs = [(name.lower().encode(), value.encode()) for name, value in {**headers, **problem.headers}.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": pairs})
     await send({"type": "http.response.body", "body": body})
-
-
-def host_name(host: str) -> str | None:
-    """Return the name in a Host header, without the port; None if the header is malformed.
-
-    >>> host_name("LocalHost:8421"), host_name("[::1]:80"), host_name("::1"), host_name("a:b")
-    ('localhost', '::1', None, None)
-    """
-    name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
-    if not colon:
-        name = host
-    elif not (port.isascii() and port.isdigit()):
-        return None
-    if name.startswith("[") and name.endswith("]"):
-        return name[1:-1]
-    return None if ":" in name or not name else name.lower()
 
 
 def _is_address(name: str) -> bool:

@@ -11,26 +11,29 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 import orjson
 
+from hayase.connectors.status import ConnectorStatus, statuses
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import HayaseError
 from hayase.core.times import BEGINNING, END, instant_text
 from hayase.engine.batch.lane_governor import governor_statuses
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.dead_letters.letters import Letters
 from hayase.engine.definition.definitions import Definition
+from hayase.engine.definition.pipeline_graph import Edge, Graph, Node, graph_of
 from hayase.engine.logs import Logs, index_of
 from hayase.engine.stage_figures import History, StageView, stage_views
+from hayase.serving.connector_figures import connector_edge, connector_figures, connector_notices, connectors_by_node
 from hayase.serving.fan_out import FanOut, event
 from hayase.serving.governor_figures import LoadSamples, lane_figures
-from hayase.serving.pipeline_graph import Graph, Node, graph_of
 from hayase.serving.problems import LOGGER
 from hayase.serving.route_support import RequestWorkers
 from hayase.serving.service import CommittedStatus, Service
-from hayase.serving.stage_notices import DEAD_SECONDS, StreamFacts, notices
+from hayase.serving.stage_notices import DEAD_SECONDS, Notice, StreamFacts, notices
 
 __all__ = ["Figures", "LiveFigures"]
 
@@ -74,6 +77,14 @@ class Figures:
         views = {view.name: view for view in stage_views(before, manifest, ends, elapsed)}
         appended = self._appended(moment, ends)
         governors = governor_statuses(self._service.home)
+        connectors = connectors_by_node(statuses(self._service.home, definition.declaration))
+        problems = [
+            *notices(
+                now.condition, list(views.values()), manifest.offset.positions, streams,
+                self._refused(moment, manifest), governors,
+            ),
+            *connector_notices(list(connectors.values()), self._service.clock()),
+        ]  # fmt: skip
         return {
             "name": definition.declaration.name,
             "state": now.state,
@@ -85,17 +96,13 @@ class Figures:
             "sample": self.sample,
             "dead_open": self._open_letters(),
             "nodes": [
-                {**asdict(node), "figures": _figures(node, views.get(node.name), streams.get(node.name), appended)}
+                _node(node, views.get(node.name), streams.get(node.name), appended, connectors.get(node.name))
                 for node in graph.nodes
             ],
-            "edges": [_edge(edge, before, manifest, ends, elapsed) for edge in graph.edges],
-            "problems": [
-                asdict(notice)
-                for notice in notices(
-                    now.condition, list(views.values()), manifest.offset.positions, streams,
-                    self._refused(moment, manifest), governors,
-                )
+            "edges": [
+                connector_edge(edge, connectors) or _edge(edge, before, manifest, ends, elapsed) for edge in graph.edges
             ],
+            "problems": [asdict(notice) for notice in sorted(problems, key=_is_warning)],
             "governor": lane_figures(governors),
         }  # fmt: skip
 
@@ -165,6 +172,20 @@ class Figures:
         return int(following - first - (settled >= first).sum())
 
 
+def _node(
+    node: Node,
+    stage: StageView | None,
+    stream: StreamFacts | None,
+    appended: Mapping[str, float],
+    connector: ConnectorStatus | None,
+) -> dict[str, Any]:
+    figures = _figures(node, stage, stream, appended)
+    if connector is None:
+        return {**asdict(node), "figures": figures}
+    figures |= {"rate": connector.rate, "lag": connector.lag, "written": connector.records}
+    return {**asdict(node), "connector": connector_figures(connector), "figures": figures}
+
+
 def _figures(
     node: Node, stage: StageView | None, stream: StreamFacts | None, appended: Mapping[str, float]
 ) -> dict[str, Any]:
@@ -188,7 +209,7 @@ def _figures(
     return figures
 
 
-def _edge(edge: Any, before: Manifest, now: Manifest, ends: Mapping[str, int], elapsed: float) -> dict[str, Any]:
+def _edge(edge: Edge, before: Manifest, now: Manifest, ends: Mapping[str, int], elapsed: float) -> dict[str, Any]:
     position = now.offset.positions.get(edge.target, {}).get(edge.source)
     earlier = before.offset.positions.get(edge.target, {}).get(edge.source)
     rate = lag = None
@@ -196,7 +217,11 @@ def _edge(edge: Any, before: Manifest, now: Manifest, ends: Mapping[str, int], e
         taken = position.at - (earlier.at if earlier is not None and earlier.at <= position.at else position.first)
         rate = _rounded(taken / elapsed) if elapsed > 0 else 0.0
         lag = max(0, ends.get(edge.source, 0) - position.at)
-    return {**asdict(edge), "rate": rate, "lag": lag}
+    return {**asdict(edge), "rate": rate, "lag": lag, "state": None, "attempts": None}
+
+
+def _is_warning(notice: Notice) -> bool:
+    return notice.severity == "warning"
 
 
 def _coarse(seconds: float) -> int:
@@ -223,6 +248,8 @@ class LiveFigures:
         self._newest: bytes | None = None
         self._looked = float("-inf")
         self.pages = FanOut()
+        self.number = 0
+        """How often the figures have changed."""
 
     async def run(self) -> None:
         """Look again and again, until the server stops."""
@@ -261,6 +288,7 @@ class LiveFigures:
             looked = await self._desk.run_look(self._look_once, sample)
             if looked != self._newest:
                 self._newest = looked
+                self.number += 1
                 self.pages.send(event("pipeline", looked))
             self._looked = time.monotonic()
             return looked

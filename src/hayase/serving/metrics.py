@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
+from hayase.connectors.status import ConnectorStatus
 from hayase.core.reasons import ReasonKind
 from hayase.core.times import BEGINNING, END
 from hayase.engine.batch.lane_governor import GovernorStatus
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.condition import State
-from hayase.serving.server_figures import HttpFigures
+from hayase.serving.server_figures import HttpFigures, processor_seconds
 from hayase.serving.service import CommittedStatus
 
 __all__ = ["CONTENT_TYPE", "exposition"]
@@ -27,10 +28,11 @@ def exposition(
     lags: Mapping[str, Mapping[str, int]],
     http: HttpFigures,
     governors: Sequence[GovernorStatus] = (),
+    connectors: Sequence[ConnectorStatus] = (),
 ) -> str:
     """Return all metrics as text. `wall` is the wall-clock time in microseconds, `monotonic` a monotonic time in seconds,
-    `governors` the state of the lanes' governors."""
-    manifest, ago = now.manifest, now.seconds_ago(wall, monotonic)
+    `governors` the state of the lanes' governors, `connectors` that of sources and outputs."""
+    manifest, ago, processor = now.manifest, now.seconds_ago(wall, monotonic), processor_seconds()
     families = [
         _family("hayase_state", "gauge", "1 for the current state of the pipeline.",
                 [({"state": state}, float(state == now.state)) for state in get_args(State)]),
@@ -53,11 +55,14 @@ def exposition(
         _family("hayase_stage_firings_missed_total", "counter", "Firings that a stage missed because the lane was busy.",
                 [({"stage": stage}, firing.missed) for stage, firing in manifest.offset.firings.items()]),
         *_of_governors(governors),
+        *_of_connectors(connectors),
         _family("hayase_http_requests_total", "counter", "Requests answered.",
                 [({"method": method, "route": route, "status": status}, count)
                  for (method, route, status), count in sorted(http.answered.items())]),
         _family("hayase_http_seconds_total", "counter", "Time spent on requests.",
                 [({"method": method, "route": route}, seconds) for (method, route), seconds in sorted(http.seconds.items())]),
+        _family("hayase_http_processor_seconds_total", "counter", "Processor time of the server's threads.",
+                [({}, processor)] if processor is not None else []),
         _family("hayase_http_running", "gauge", "Requests in progress.", [({}, http.running)]),
         _family("hayase_http_listening", "gauge", "Streams of events in progress.", [({}, http.listening)]),
     ]  # fmt: skip
@@ -117,6 +122,24 @@ def _of_governors(governors: Sequence[GovernorStatus]) -> Iterable[str]:
             for queue in governor.queues
         ]
         yield _family(f"hayase_queue_{suffix}", kind, text, samples)
+
+
+def _of_connectors(connectors: Sequence[ConnectorStatus]) -> Iterable[str]:
+    labels = [
+        ({"role": each.role.removesuffix("s"), "name": each.name, "kind": each.kind}, each) for each in connectors
+    ]
+    yield _family("hayase_connector_up", "gauge", "1 if a source or an output works, 0 if it is tried again, paused or stopped.",
+                  [(label, float(each.state == "running")) for label, each in labels])  # fmt: skip
+    yield _family("hayase_connector_records_total", "counter", "Records or changes moved since the pipeline started.",
+                  [(label, each.records) for label, each in labels])  # fmt: skip
+    yield _family("hayase_connector_records_per_second", "gauge", "Those per second, over the last seconds.",
+                  [(label, each.rate) for label, each in labels])  # fmt: skip
+    yield _family("hayase_connector_lag_records", "gauge", "What waits on the other side of a source, or in results.",
+                  [(label, each.lag) for label, each in labels if each.lag is not None])  # fmt: skip
+    yield _family("hayase_connector_failed_attempts", "gauge", "How often it has failed in a row.",
+                  [(label, each.attempts) for label, each in labels])  # fmt: skip
+    yield _family("hayase_connector_failures_total", "counter", "How often it has failed since the pipeline started.",
+                  [(label, each.failures) for label, each in labels])  # fmt: skip
 
 
 def _clocks(now: CommittedStatus) -> Iterable[Sample]:

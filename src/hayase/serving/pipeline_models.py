@@ -9,11 +9,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hayase.connectors.status import State as ConnectorState
 from hayase.core.reasons import ReasonKind
 from hayase.engine.condition import State
+from hayase.engine.definition.pipeline_graph import NodeKind
 from hayase.serving.governor_models import LaneFigures
 
 __all__ = [
+    "ConnectorFigures",
     "DeadGroup",
     "DeadGroups",
     "History",
@@ -55,17 +58,37 @@ class SessionAsked(_Model):
     token: str = Field(max_length=1000, description="The token of the server.")
 
 
+class ConnectorFigures(_Model):
+    """What a source or an output is doing. `GET /sources/NAME` and `GET /outputs/NAME` have its positions too."""
+
+    role: Literal["sources", "outputs"]
+    name: str = Field(description="The stream of a source, or the output.", examples=["orders"])
+    kind: str = Field(examples=["kafka"])
+    target: str = Field(description="What it reads or writes to.", examples=["topic orders at localhost:9092"])
+    state: ConnectorState
+    attempts: int = Field(description="How often it has failed in a row.")
+    failures: int = Field(description="How often it has failed since the pipeline started.")
+    last_error: str | None = Field(description="Why it failed last.")
+
+
 class NodeFigures(_Model):
-    """The figures of a stream, stage or table. Rates are records per second over the last seconds; a figure that a node does
+    """The figures of a node. Rates are records per second over the last seconds; a figure that a node does
     not have is null."""
 
-    rate: float | None = Field(description="Records appended to a stream, or read by a stage, per second.")
+    rate: float | None = Field(
+        description="Records appended to a stream, read by a stage, or moved by a source or an output, per second."
+    )
     written_rate: float | None = Field(description="Records written per second.")
-    lag: int | None = Field(description="Records that a stage has not yet read.")
+    lag: int | None = Field(
+        description="Records that a stage has not yet read, or that wait for a source or an output."
+    )
     waiting: int | None = Field(description="Records that wait for the clock.")
     dead: int | None = Field(description="Records that became dead letters, since the stage began.")
     read: int | None = Field(description="Records read since the stage began.")
-    written: int | None = Field(description="Records written since the stage began; the length of a stream.")
+    written: int | None = Field(
+        description="Records written since the stage began; the length of a stream; records that a source or an output moved "
+        "since the pipeline started."
+    )
     batch_seconds: float | None = Field(description="Task time of a recent batch.")
     clock: str | None = Field(description="The event time up to which it is complete.")
     silent_seconds: float | None = Field(description="Time since the last append to a stream.")
@@ -73,14 +96,18 @@ class NodeFigures(_Model):
 
 
 class PipelineNode(_Model):
-    """A stream, a stage with its output, or a table."""
+    """A source, a stream, a stage with its results, a table or an output."""
 
-    name: str = Field(examples=["spend"])
-    kind: Literal["stream", "query", "job", "operation", "table"]
+    name: str = Field(
+        description="Its name, which no two nodes share: of a source `source:STREAM`, of an output `output:NAME`.",
+        examples=["spend"],
+    )
+    kind: NodeKind
     part_of: str | None = Field(description="The declared name, if this is an internal stage of it.")
     lane: str | None = Field(description="The lane that runs the stage; null for streams.")
     shares: list[str] = Field(description="Other stages that can share its scan.")
     every: str | None = Field(description="The interval at which it fires.")
+    connector: ConnectorFigures | None = Field(description="What a source or an output is doing; null for other nodes.")
     figures: NodeFigures
 
 
@@ -89,9 +116,15 @@ class PipelineEdge(_Model):
 
     source: str
     target: str
-    kind: Literal["reads", "looks up"] = Field(description="Whether it reads records, or looks rows up in a table.")
-    rate: float | None = Field(description="Records read per second; null for lookups.")
-    lag: int | None = Field(description="Records that are there and not yet read.")
+    kind: Literal["reads", "looks up", "moves"] = Field(
+        description="Whether it reads records, looks rows up in a table, or gets records that a source or an output moves."
+    )
+    rate: float | None = Field(description="Records read or moved per second; null for lookups.")
+    lag: int | None = Field(description="Records that are there and not yet read or moved.")
+    state: ConnectorState | None = Field(
+        description="What the source or the output is doing, if it is the edge of one."
+    )
+    attempts: int | None = Field(description="How often the source or the output has failed in a row.")
 
 
 class Notice(_Model):
@@ -135,7 +168,7 @@ class StageAnswer(_Model):
     """How a node is declared, and how it is understood."""
 
     name: str
-    kind: Literal["stream", "query", "job", "operation", "table"]
+    kind: NodeKind
     declaration: str = Field(description="Its part of the pipeline file.")
     explain: str | None = Field(description="For a query, the text of `hayase explain`.")
 

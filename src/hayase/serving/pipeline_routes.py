@@ -7,24 +7,27 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 import orjson
-from fastapi import Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
+from hayase.connectors.status import ConnectorStatus, statuses
 from hayase.engine.batch.lane_governor import governor_statuses
 from hayase.engine.condition import WELL
+from hayase.engine.definition.definitions import latest
+from hayase.engine.definition.pipeline_graph import declaration_of, explanation_of, graph_of
 from hayase.serving import metrics
 from hayase.serving.bodies import JSON
 from hayase.serving.fan_out import event
 from hayase.serving.live_figures import LiveFigures
 from hayase.serving.openapi import docs_page
-from hayase.serving.parameters import Name
-from hayase.serving.pipeline_graph import declaration_of, explanation_of, graph_of
 from hayase.serving.problems import busy
 from hayase.serving.route_support import RequestWorkers, answer
 from hayase.serving.service import CommittedStatus, Service
 
 __all__ = ["PipelineRoutes"]
+
+NodeName = Annotated[str, Path(max_length=80, examples=["spend"])]
 
 
 class PipelineRoutes:
@@ -35,7 +38,8 @@ class PipelineRoutes:
         self.live = LiveFigures(service, desk)
 
     async def pipeline(self, request: Request) -> Response:
-        """The graph of the pipeline: streams, stages and tables, what reads what, with current figures, and problems in words."""
+        """The graph of the pipeline: sources, streams, stages, tables and outputs, what reads what, with current figures, and
+        problems in words."""
         now = self.service.committed_status()
         return answer(request, await self.live.newest(), now)
 
@@ -78,7 +82,7 @@ class PipelineRoutes:
         finally:
             self.desk.figures.listening -= 1
 
-    async def stage(self, request: Request, stage: Name) -> Response:
+    async def stage(self, request: Request, stage: NodeName) -> Response:
         """How a node of the graph is declared, and for a query how it is understood (`hayase explain`)."""
         now = self.service.committed_status()
         return answer(request, await self.desk.run(self._stage, stage, now), now)
@@ -112,8 +116,15 @@ class PipelineRoutes:
         now = self.service.status.now
         lags = await self.desk.run_health(self.service.lags, now) if now.is_open else {}
         seen = await self.desk.run_health(governor_statuses, self.service.home)
-        text = metrics.exposition(now, self.service.clock(), time.monotonic(), lags, self.desk.figures, seen)
+        connectors = await self.desk.run_health(self._connectors)
+        text = metrics.exposition(
+            now, self.service.clock(), time.monotonic(), lags, self.desk.figures, seen, connectors
+        )
         return Response(text.encode(), headers={"Cache-Control": "no-store", "Content-Type": metrics.CONTENT_TYPE})
+
+    def _connectors(self) -> list[ConnectorStatus]:
+        definition = latest(self.service.home)
+        return [] if definition is None else list(statuses(self.service.home, definition.declaration))
 
     async def docs(self, request: Request) -> Response:
         """This description as an HTML page."""

@@ -22,13 +22,13 @@ from hayase.cql import vocabulary
 from hayase.cql.plan_graph import plan_graph
 from hayase.engine.definition import query_changes
 from hayase.engine.definition.definitions import Definition, definition_of, newest_version
+from hayase.engine.definition.pipeline_graph import graph_of
 from hayase.engine.logs import declared_streams
 from hayase.engine.results.lifespans import own_columns
 from hayase.engine.trial_process import TrialFailed, run_trial_process
 from hayase.serving.bodies import JSON, content_type, read_as
 from hayase.serving.json_rows import json_text, lifetime_rows
 from hayase.serving.parameters import Name
-from hayase.serving.pipeline_graph import graph_of
 from hayase.serving.playground_models import AdditionAsked, NamedQuery, QueryText, TrialAsked
 from hayase.serving.problems import RETRY_AFTER, Problem
 from hayase.serving.route_support import RequestWorkers, answer

@@ -9,15 +9,19 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import HTTPStatus
 
 import orjson
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import (
+    CursorGone,
     DamagedSegment,
     EnvironmentUnfit,
     HayaseError,
+    InvalidCursor,
+    NotFinal,
     OffsetGone,
     SchemaMismatch,
     StreamError,
@@ -83,7 +87,10 @@ _STATUS: Mapping[type[HayaseError], int] = {
     UnknownName: 404,
     TooOld: 410,
     OffsetGone: 410,
+    CursorGone: 410,
     StreamFinished: 409,
+    NotFinal: 409,
+    InvalidCursor: 422,
     SchemaMismatch: 422,
     UnfitParameter: 422,
 }

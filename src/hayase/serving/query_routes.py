@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -17,9 +18,11 @@ from hayase.core.declarations import StreamDeclaration
 from hayase.core.schemas import ddl
 from hayase.engine.results.lifespans import own_columns
 from hayase.engine.results.lifetime_samples import Timeline
-from hayase.serving.change_feeds import UNCHANGED, ChangeFeeds, Listener
+from hayase.engine.results.live_results import Cursor
+from hayase.serving.change_feeds import ChangeFeeds, Listener
+from hayase.serving.commit_signal import UNCHANGED, CommitSignal
+from hayase.serving.fan_out import HEARTBEAT
 from hayase.serving.json_rows import json_text, lifetime_rows, plain_rows
-from hayase.serving.live_results import Cursor
 from hayase.serving.parameters import Limit, Name, instant_of, time_of
 from hayase.serving.problems import Problem, busy, problem_of
 from hayase.serving.route_support import RequestWorkers, answer
@@ -37,6 +40,8 @@ class QueryRoutes:
     def __init__(self, service: Service, desk: RequestWorkers):
         self.service, self.desk = service, desk
         self.feeds = ChangeFeeds(desk.run)
+        self.commits = CommitSignal(service.status)
+        desk.at_stop.append(self.commits.wake)
 
     async def queries(self, request: Request) -> Response:
         """All queries, with their texts and the columns of their rows."""
@@ -190,41 +195,43 @@ class QueryRoutes:
     async def _events(self, listener: Listener, wait: float | None) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         began = spoken = loop.time()
+        ends = float("inf") if wait is None else began + wait
         self.desk.figures.listening += 1
         try:
             yield b"retry: 1000\n\n"
             if self.desk.figures.listening > self.desk.limits.listeners:  # several clients connected at the same time
                 return
-            seen, seen_at = None, began
-            while not self.desk.stopping.is_set():
-                now, text = self.service.status.now, b""
-                if now is not seen or loop.time() >= seen_at + UNCHANGED:  # results change with a commit
-                    seen, seen_at = now, loop.time()
+            with self.commits.listening():
+                while not self.desk.stopping.is_set():
+                    woken = self.commits.next()
                     try:
-                        text = await self.feeds.next(listener, now, loop.time())
+                        text = await self.feeds.next(listener, self.service.status.now, loop.time())
                     except Exception as error:
                         yield b"event: gone\ndata: " + problem_of(error).body + b"\n\n"
                         return
-                if text:
-                    yield text
-                    seen, spoken = None, loop.time()
-                    continue
-                if wait is not None and loop.time() >= began + wait:
-                    return
-                if loop.time() >= spoken + self.desk.limits.heartbeat:
-                    yield b": still here\n\n"
-                    spoken = loop.time()
-                await self._wait_for_poll()
+                    if text:
+                        yield text
+                        spoken = loop.time()
+                        continue
+                    if loop.time() >= ends:
+                        return
+                    if loop.time() >= spoken + self.desk.limits.heartbeat:
+                        yield HEARTBEAT
+                        spoken = loop.time()
+                    await _done(woken, min(ends, spoken + self.desk.limits.heartbeat) - loop.time())
         finally:
             self.desk.figures.listening -= 1
             self.feeds.leave(listener)
 
-    async def _wait_for_poll(self) -> None:
-        try:
-            async with asyncio.timeout(self.desk.limits.poll):
-                await self.desk.stopping.wait()
-        except TimeoutError:
-            pass
+
+async def _done(future: asyncio.Future[None], seconds: float) -> None:
+    """Wait until a signal is given; for less than `UNCHANGED` seconds, by which it is, with a timer."""
+    if seconds >= UNCHANGED:
+        await future
+        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await future
 
 
 def _row_schema(output: StreamDeclaration) -> str:

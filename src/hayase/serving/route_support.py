@@ -21,7 +21,7 @@ from hayase.serving.problems import Problem, busy
 from hayase.serving.server_figures import HttpFigures
 from hayase.serving.service import CommittedStatus
 
-__all__ = ["Abandoned", "RequestWorkers", "answer"]
+__all__ = ["Abandoned", "RequestWorkers", "answer", "is_known"]
 
 _T = TypeVar("_T")
 _time_text = lru_cache(maxsize=256)(instant_text)
@@ -42,6 +42,8 @@ class RequestWorkers:
         self.limits = limits
         self.figures = HttpFigures()
         self.stopping = asyncio.Event()
+        self.at_stop: list[Callable[[], None]] = []
+        """What wakes those who wait for something else than `stopping`."""
         self._pool = ThreadPoolExecutor(limits.threads, "serving")
         self._health = ThreadPoolExecutor(1, "health")
         self._changes = ThreadPoolExecutor(1, "changes")
@@ -53,6 +55,8 @@ class RequestWorkers:
     def stop(self) -> None:
         """End the streams of events; called in the thread of the event loop."""
         self.stopping.set()
+        for wake in self.at_stop:
+            wake()
 
     def close(self) -> None:
         """Wait for the threads to end, once no request is left."""
@@ -187,9 +191,17 @@ def answer(request: Request, body: bytes, now: CommittedStatus, stage: str | Non
     clock = None if stage is None else now.clock(stage)
     if clock is not None:
         headers["Hayase-Clock"] = _time_text(clock)
-    known = request.headers.get("if-none-match") if request.method == "GET" else None
-    if known is not None and (
-        known.strip() == "*" or tag in [part.strip().removeprefix("W/") for part in known.split(",")]
-    ):
+    if request.method == "GET" and is_known(tag, request.headers.get("if-none-match")):
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type=JSON)
+
+
+def is_known(tag: str, known: str | None) -> bool:
+    """Whether a client has the content with this tag already, as its header `If-None-Match` says.
+
+    >>> is_known('"a"', 'W/"a", "b"'), is_known('"a"', '"b"'), is_known('"a"', "*"), is_known('"a"', None)
+    (True, False, True, False)
+    """
+    return known is not None and (
+        known.strip() == "*" or tag in [part.strip().removeprefix("W/") for part in known.split(",")]
+    )

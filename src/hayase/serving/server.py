@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import uvicorn
 
+from hayase.core.addresses import Address, check_token, listening
 from hayase.core.clock import now_us
-from hayase.core.errors import EnvironmentUnfit, HayaseError
+from hayase.core.errors import EnvironmentUnfit
 from hayase.core.log_files import rotated_file
 from hayase.engine.home import Home
 from hayase.serving.app import create_app
 from hayase.serving.connections import IDLE_SECONDS, MOST_HEAD, connection_kind, most_connections
-from hayase.serving.guard import Limits, host_name
+from hayase.serving.guard import Limits
 from hayase.serving.live_figures import LiveFigures
 from hayase.serving.problems import LOGGER
 from hayase.serving.route_support import RequestWorkers
@@ -34,34 +33,8 @@ from hayase.streams.durable import make_directory
 
 __all__ = ["Address", "Server", "serving"]
 
-LEAST_TOKEN = 16
-"""The least number of characters of a token."""
 _GRACE = 5
 """Seconds for requests to end when the server stops."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The host and port at which a server listens.
-
-    >>> Address.from_text("127.0.0.1:8421"), str(Address.from_text("[::1]:8421"))
-    (Address(host='127.0.0.1', port=8421), '[::1]:8421')
-    """
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def from_text(cls, text: str) -> Address:
-        """Parse HOST:PORT; port 0 takes any free one."""
-        host, _, port = text.rpartition(":")
-        name = host_name(text)
-        if not host or name is None or not (port.isdigit() and int(port) < 65_536):
-            raise HayaseError(f'"{text}" is not an address to serve at; write a host and a port, like 127.0.0.1:8421')
-        return cls(name, int(port))
 
 
 class Server:
@@ -94,8 +67,8 @@ def serving(
     """
     wanted = Address.from_text(address)
     status = status or Status()
-    _check_token(token)
-    with _listening(wanted, token) as listener, _logging(home):
+    check_token(token)
+    with listening(wanted, token) as listener, _logging(home):
         actual = Address(wanted.host, listener.getsockname()[1])
         service = Service(home, clock, tables, status)
         app = create_app(service, limits=limits, token=token, hosts=[wanted.host, *hosts])
@@ -165,48 +138,6 @@ class _Thread:
         await running
         self._desk.stop()
         await looking
-
-
-@contextlib.contextmanager
-def _listening(address: Address, token: str | None) -> Iterator[socket.socket]:
-    """Listen at the address inside the block; an error says what to do."""
-    try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except (OSError, UnicodeError) as error:
-        raise HayaseError(f'there is no machine "{address.host}" to serve at ({error}); use 127.0.0.1') from error
-    if token is None and not ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback:
-        raise HayaseError(
-            f"{address} can be reached from other machines, and there is no token; give one (--token-file FILE, the "
-            f"variable HAYASE_TOKEN, in Python token=...), or serve at 127.0.0.1"
-        )
-    with socket.socket(
-        family, kind, protocol
-    ) as listener:  # asyncio sends small answers at once if it knows the protocol
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        try:
-            listener.bind(place)
-            listener.listen(1024)
-        except OSError as error:
-            raise EnvironmentUnfit(
-                f"{address} cannot be served at: {error.strerror}; stop what listens there, or choose another port "
-                f"(--address {Address(address.host, 0)} takes any that is free)"
-            ) from error
-        listener.setblocking(False)
-        yield listener
-
-
-def _check_token(token: str | None) -> None:
-    if token is not None and not (
-        len(token) >= LEAST_TOKEN and token.isascii() and token.isprintable() and " " not in token
-    ):
-        raise HayaseError(
-            f"a token has at least {LEAST_TOKEN} letters, digits and signs, and no spaces; make one with "
-            "`python -c 'import secrets; print(secrets.token_urlsafe())'`"
-        )
 
 
 @contextlib.contextmanager

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
 from hayase.core.errors import UnknownName
 from hayase.core.times import BEGINNING, END, instant_text
@@ -20,7 +21,7 @@ from hayase.engine.condition import Condition, State
 from hayase.engine.definition.definitions import Definition, latest, load
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs, declared_streams
-from hayase.serving.live_results import Live
+from hayase.engine.results.live_results import Live
 from hayase.serving.problems import RETRY_AFTER, Problem
 from hayase.streams import StreamLog
 from hayase.streams.appends import Accepted, append_conformed
@@ -45,8 +46,8 @@ class TablesOfHome(Protocol):
 class CommittedStatus:
     """The condition of a pipeline and its last complete commit, as one value."""
 
-    condition: Condition = Condition()  # noqa: RUF009 - frozen
-    manifest: Manifest = Manifest()  # noqa: RUF009 - frozen
+    condition: Condition = Condition()
+    manifest: Manifest = Manifest()
     is_open: bool = False
     """Whether everything that the manifest commits is published, so that it can be served."""
     committed_monotonic: float | None = None
@@ -100,6 +101,18 @@ class Status:
             Condition(state), manifest or Manifest(), state != "starting" or manifest is not None
         )
         self._lock = threading.Lock()
+        self._subscribers: tuple[Callable[[], None], ...] = ()
+
+    def subscribe(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Let `call` be called, in any thread, whenever the status has changed; return what ends that."""
+        with self._lock:
+            self._subscribers = (*self._subscribers, call)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._subscribers = tuple(each for each in self._subscribers if each is not call)
+
+        return unsubscribe
 
     def set(self, state: State, reason: str | None = None) -> None:
         """Set the state. While the pipeline starts, data are served only if the status was made with a manifest."""
@@ -110,11 +123,17 @@ class Status:
         with self._lock:
             is_open = self.now.is_open or condition.state not in ("starting", "failed")
             self.now = replace(self.now, condition=condition, is_open=is_open)
+        self._notify()
 
     def committed(self, manifest: Manifest) -> None:
         """Set the last manifest whose outputs are all published; the lanes call this back."""
         with self._lock:
             self.now = replace(self.now, manifest=manifest, is_open=True, committed_monotonic=time.monotonic())
+        self._notify()
+
+    def _notify(self) -> None:
+        for call in self._subscribers:
+            call()
 
 
 class Service:

@@ -11,23 +11,23 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import HayaseError, OffsetGone
 from hayase.core.reasons import ReasonKind
 from hayase.streams.dead_letters import DEAD, append_letters, with_kinds
 from hayase.streams.event_time import event_times
 from hayase.streams.file_formats import Format, read_records
-from hayase.streams.log import Letters, StreamLog
+from hayase.streams.log import FIRST, Letters, StreamLog
 from hayase.streams.records import Conformed
 
-__all__ = ["Accepted", "append_conformed", "append_source"]
+__all__ = ["Accepted", "append_conformed", "append_source", "last_sequence"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,10 @@ def append_conformed(
     now: int,
     producer: str | None = None,
     sequence: int | None = None,
+    after: int | None = None,
 ) -> Accepted:
-    """Append the conforming records, and dead letters for the others: both, or neither if that fails."""
+    """Append the conforming records, and dead letters for the others: both, or neither if that fails. `after` is that of
+    `StreamLog.append`."""
     log, refused = _log(home, declaration), conformed.refused
     rows, count = conformed.rows, conformed.rows.num_rows + len(refused)
     if producer is not None and sequence is not None and rows.num_rows:
@@ -57,8 +59,18 @@ def append_conformed(
     letters = None
     if refused:
         letters = Letters(_log(home, DEAD), append_letters(declaration.name, refused, now))
-    appended = log.append(rows, now=now, producer=producer, sequence=sequence, letters=letters)
+    appended = log.append(rows, now=now, producer=producer, sequence=sequence, letters=letters, after=after)
     return Accepted(rows.num_rows, count - rows.num_rows, appended.first, appended.next, appended.repeated)
+
+
+def last_sequence(home: Path, declaration: StreamDeclaration, producer: str) -> int:
+    """Return the sequence of a producer's last append to a stream, of records or of dead letters only; `FIRST` if there is
+    none."""
+    appends = (
+        _log(home, declaration).last_of(producer),
+        _log(home, DEAD).last_of(f"{declaration.name}/{producer}"),
+    )
+    return max(FIRST if append is None else append.sequence for append in appends)
 
 
 def _without_refused(

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import HayaseError
 from hayase.streams.record_text import line_text, shown
 from hayase.streams.typed_columns import may_differ
 
-__all__ = ["Split", "fields", "header", "split"]
+__all__ = ["Shape", "Split", "careful_split", "fields", "header", "shape_of", "split", "split_shaped"]
 
 _QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"'
 _FIELD = rb"(?:" + _QUOTED + rb'|(?:[^",\n][^,\n]*+)?)'
@@ -56,17 +56,14 @@ def split(block: bytes, kinds: Sequence[pa.DataType], last: bool, limit: int) ->
     >>> [column.to_pylist() for column in records.columns]
     [['1', '2'], ['a, b', 'c']]
     """
-    shape = _shape(block, len(kinds), last)
-    columns = None if shape is None else _plain_columns(block, kinds, shape)
-    if shape is None or columns is None:
-        return careful_split(block, len(kinds), last, limit)
-    return _plain_split(block, columns, shape)
+    shape = shape_of(block, kinds, last)
+    return careful_split(block, len(kinds), last, limit) if shape is None else split_shaped(block, kinds, shape)
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class Shape:
     """A block without malformed quotes and lone carriage returns: where its last complete record ends, how many lines it has up to
-    there, whether a field has line ends, and which columns have bytes that are not in numbers."""
+    there, whether a field has line ends, and which columns are texts or have bytes that are not in numbers."""
 
     end: int
     lines: int
@@ -74,24 +71,32 @@ class _Shape:
     odd: list[bool]
 
 
-def _shape(block: bytes, width: int, last: bool) -> _Shape | None:
-    """Return the shape of a block; None if it has none, or nothing but line ends."""
+def shape_of(block: bytes, kinds: Sequence[pa.DataType], last: bool) -> Shape | None:
+    """Return the shape of a block with a field for each of `kinds`; None if it has none, or nothing but line ends. This takes a
+    small part of the time that `split_shaped` takes, so that blocks can be cut one after the other and split at the same time."""
     if not any(character in block for character in _NEEDS_A_LOOK):
         end = len(block) if last else block.rfind(b"\n") + 1
         lines = block.count(b"\n")
-        return _Shape(end, lines, False, [False] * width) if lines < end else None
+        return Shape(end, lines, False, [False] * len(kinds)) if lines < end else None
     from hayase.core import csv_loops
 
-    odd = np.zeros(width, bool)
-    quoting, end, lines = csv_loops.quoting(
-        np.frombuffer(block, np.uint8), csv_loops.classes(_NOT_IN_NUMBERS), odd, last
-    )
+    odd = np.array([pa.types.is_string(_as_read(kind)) for kind in kinds], bool)  # text may have any bytes
+    classes, plain = csv_loops.classes(_NOT_IN_NUMBERS), csv_loops.classes(b"")
+    quoting, end, lines = csv_loops.quoting(np.frombuffer(block, np.uint8), classes, plain, odd, last)
     if quoting == csv_loops.MALFORMED:
         return None
-    return _Shape(end, lines, quoting == csv_loops.WITH_NEWLINES, odd.tolist())
+    return Shape(end, lines, quoting == csv_loops.WITH_NEWLINES, odd.tolist())
 
 
-def _plain_columns(block: bytes, kinds: Sequence[pa.DataType], shape: _Shape) -> tuple[pa.ChunkedArray, ...] | None:
+def split_shaped(block: bytes, kinds: Sequence[pa.DataType], shape: Shape) -> Split:
+    """Return the records of a block of this shape, as `split` does."""
+    columns = _plain_columns(block, kinds, shape)
+    if columns is None:
+        return careful_split(block[: shape.end], len(kinds), last=True, limit=0)
+    return _plain_split(block, columns, shape)
+
+
+def _plain_columns(block: bytes, kinds: Sequence[pa.DataType], shape: Shape) -> tuple[pa.ChunkedArray, ...] | None:
     """Return the columns as Arrow's reader sees them; None if there is an odd line."""
     texts = [pa.string()] * len(kinds)
     read = [pa.string() if is_odd else _as_read(kind) for kind, is_odd in zip(kinds, shape.odd)]
@@ -123,7 +128,7 @@ def _may_differ(column: pa.ChunkedArray, kind: pa.DataType, block: bytes) -> boo
     return not zeros or b"e" in block or b"E" in block or b"0" * 100 in block  # otherwise they are written as zeros
 
 
-def _arrow_columns(block: bytes, kinds: Sequence[pa.DataType], shape: _Shape) -> tuple[pa.ChunkedArray, ...] | None:
+def _arrow_columns(block: bytes, kinds: Sequence[pa.DataType], shape: Shape) -> tuple[pa.ChunkedArray, ...] | None:
     names = [str(at) for at in range(len(kinds))]
     try:
         table = pv.read_csv(
@@ -137,7 +142,7 @@ def _arrow_columns(block: bytes, kinds: Sequence[pa.DataType], shape: _Shape) ->
     return tuple(table.columns)
 
 
-def _plain_split(block: bytes, columns: tuple[pa.ChunkedArray, ...], shape: _Shape) -> Split:
+def _plain_split(block: bytes, columns: tuple[pa.ChunkedArray, ...], shape: Shape) -> Split:
     numbered: list[tuple[int, bytes]] = []
 
     def records() -> list[tuple[int, bytes]]:  # called only if a record is refused
@@ -160,6 +165,7 @@ def _plain_split(block: bytes, columns: tuple[pa.ChunkedArray, ...], shape: _Sha
 
 
 def careful_split(block: bytes, width: int, last: bool, limit: int) -> Split:
+    """Return the records of any block as texts, line by line, as `split` does."""
     records: list[bytes] = []
     numbers: list[int] = []
     rows: list[list[bytes] | tuple[None, ...]] = []

@@ -50,8 +50,6 @@ def loader(schema: pa.Schema) -> Load:
         again = set(_rounded(rows, lines, integers, floats))
         if nested:
             again.update(at for at, line in enumerate(lines) if _LONG_OR_POWER.search(line))
-        elif floats:
-            again.update(at for at, line in enumerate(lines) if _TINY.search(line))
         for at in again:
             rows[at] = exact_loads(lines[at])
         return rows
@@ -62,8 +60,8 @@ def loader(schema: pa.Schema) -> Load:
 def _rounded(
     rows: list[Any], lines: Sequence[bytes], integers: list[str], floats: list[tuple[str, float]]
 ) -> Iterator[int]:
-    """Yield the positions of rows that may be rounded: a float for an integer column with many digits or an exponent,
-    or one for a float column so large that it may have been written as an integer."""
+    """Yield the positions of rows that may be rounded: a float for an integer column with many digits or an exponent, or one for a
+    float column so large that it may have been written as an integer, or a zero that may have been a tiny number."""
     records = rows if set(map(type, rows)) == {dict} else [row if isinstance(row, dict) else {} for row in rows]
     for name in integers:
         for at, row in enumerate(records):
@@ -72,7 +70,7 @@ def _rounded(
     for name, limit in floats:
         for at, row in enumerate(records):
             value = row.get(name)
-            if type(value) is float and not -limit < value < limit:
+            if type(value) is float and (not -limit < value < limit or (value == 0 and _TINY.search(lines[at]))):
                 yield at
 
 

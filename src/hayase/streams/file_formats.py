@@ -9,23 +9,25 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import queue
 import select
 import stat
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import field
+from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import HayaseError, nearest
-from hayase.core.numbers import exact_loads
 from hayase.streams import csv_blocks, exact_lines
+from hayase.streams.json_blocks import block_reader
+from hayase.streams.json_texts import conform_json, conform_loaded, conform_read
+from hayase.streams.ordered_tasks import results_ahead
 from hayase.streams.record_text import line_text
-from hayase.streams.records import Conformed, Origin, check_columns, conform, conform_rows, conform_texts
+from hayase.streams.records import Conformed, Origin, check_columns, conform, conform_texts
 
 __all__ = ["COMPRESSIONS", "FORMATS", "Chunk", "Format", "format_of", "read_records"]
 
@@ -41,9 +43,8 @@ LONGEST_RECORD = 256 << 20
 _LINGER = 0.2
 """Seconds to wait for more lines from a pipe: lines of a slow writer are appended soon, those of a fast one in bulk."""
 _BOM = b"\xef\xbb\xbf"
-_AHEAD = 8
-"""Maximal number of chunks that are read ahead."""
-_T = TypeVar("_T")
+_THREADS = 2
+"""Threads that parse CSV, where the machine has as many cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,63 +87,53 @@ def format_of(name: str | PurePath, given: str | None = None) -> Format:
 
 
 def read_records(
-    source: Path | BinaryIO, form: Format, declaration: StreamDeclaration, clock: Callable[[], int]
-) -> Iterator[Chunk]:
+    source: Path | BinaryIO,
+    form: Format,
+    declaration: StreamDeclaration,
+    clock: Callable[[], int],
+    ahead: bool | None = None,
+) -> Generator[Chunk, None, None]:
     """Yield the records of a file or pipe in chunks; `clock` returns the current time for `max_ahead`.
 
-    A file is read ahead in a thread, so that reading it and writing its records overlap.
+    A file is read `ahead` in threads, so that reading it and writing its records overlap: for CSV several, since Arrow parses
+    it outside of Python's lock.
     """
-    chunks = _records_of(source, form, declaration, clock)
-    return read_ahead(chunks) if isinstance(source, Path) else chunks
+    parts = _parts_of(source, form, declaration, clock)
+    if isinstance(source, Path) if ahead is None else ahead:
+        chunks = results_ahead(parts, threads=min(_THREADS, os.cpu_count() or 1) if form.name == "csv" else 1)
+    else:
+        chunks = (part() for part in parts)
+    with contextlib.closing(chunks), _readable(source, form):
+        for portion in chunks:
+            yield from portion
 
 
-def _records_of(
-    source: Path | BinaryIO, form: Format, declaration: StreamDeclaration, clock: Callable[[], int]
-) -> Iterator[Chunk]:
-    name = str(source) if isinstance(source, Path) else getattr(source, "name", "the input")
+_Part = Callable[[], list[Chunk]]
+"""Reads a part of a file that has been cut out; parts can be read at the same time."""
+
+
+@contextlib.contextmanager
+def _readable(source: Path | BinaryIO, form: Format) -> Iterator[None]:
     try:
-        if form.name == "parquet":
-            yield from _read_parquet(source, declaration, clock)
-        elif isinstance(source, Path):
-            with source.open("rb", buffering=0) as raw:
-                yield from _read_text(raw, form, declaration, clock)
-        else:
-            yield from _read_text(source, form, declaration, clock)
+        yield
     except (OSError, pa.ArrowException) as error:
+        name = str(source) if isinstance(source, Path) else getattr(source, "name", "the input")
         raise HayaseError(f'"{name}" cannot be read as {form.name}: {error}') from error
 
 
-def read_ahead(items: Iterator[_T]) -> Iterator[_T]:
-    """Yield the same items, and raise the same error, produced by a thread that is a few items ahead."""
-    items_ahead: queue.Queue[tuple[_T] | BaseException | None] = queue.Queue(_AHEAD)
-    abandoned = threading.Event()
-
-    def produce() -> None:
-        end: BaseException | None = None
-        try:
-            for item in items:
-                items_ahead.put((item,))
-                if abandoned.is_set():
-                    return
-        except BaseException as error:
-            end = error
-        items_ahead.put(end)
-
-    thread = threading.Thread(target=produce, name="reading", daemon=True)
-    thread.start()
-    try:
-        while (item_or_error := items_ahead.get()) is not None:
-            if isinstance(item_or_error, BaseException):
-                raise item_or_error
-            yield item_or_error[0]
-    finally:
-        abandoned.set()
-        with contextlib.suppress(queue.Empty):
-            items_ahead.get_nowait()  # the thread may wait for room, and puts at most one more item
-        thread.join()
+def _parts_of(
+    source: Path | BinaryIO, form: Format, declaration: StreamDeclaration, clock: Callable[[], int]
+) -> Iterator[_Part]:
+    if form.name == "parquet":
+        yield from _parquet_parts(source, declaration, clock)
+    elif isinstance(source, Path):
+        with source.open("rb", buffering=0) as raw:
+            yield from _text_parts(raw, form, declaration, clock)
+    else:
+        yield from _text_parts(source, form, declaration, clock)
 
 
-def _read_text(raw: Any, form: Format, declaration: StreamDeclaration, clock: Callable[[], int]) -> Iterator[Chunk]:
+def _text_parts(raw: Any, form: Format, declaration: StreamDeclaration, clock: Callable[[], int]) -> Iterator[_Part]:
     read: Callable[[int], bytes]
     if form.compression is not None:
         counted = _Counted(raw)
@@ -151,7 +142,7 @@ def _read_text(raw: Any, form: Format, declaration: StreamDeclaration, clock: Ca
         read, done = _patient(raw), None
     else:
         read, done = raw.read, None
-    reader = _Csv(declaration, form.header) if form.name == "csv" else _Ndjson(declaration)
+    reader = _Csv(declaration, form.header, clock) if form.name == "csv" else _Ndjson(declaration, clock)
     carry, used, first = b"", 0, True
     while True:
         piece = read(BLOCK_BYTES)
@@ -159,8 +150,8 @@ def _read_text(raw: Any, form: Format, declaration: StreamDeclaration, clock: Ca
         if first:
             piece, used, first = piece.removeprefix(_BOM), used + len(_BOM) * piece.startswith(_BOM), False
         block = carry + piece if carry else piece
-        for conformed, at in reader.take(block, last, clock):
-            yield Chunk(conformed, used + at if done is None else done())
+        for part in reader.cut(block, last):
+            yield partial(_chunks, part, used + reader.used if done is None else done())
         used += reader.used
         carry = block[reader.used :]
         if last:
@@ -169,6 +160,10 @@ def _read_text(raw: Any, form: Format, declaration: StreamDeclaration, clock: Ca
             raise HayaseError(
                 f"line {reader.lines + 1} is longer than {LONGEST_RECORD >> 20} MB; is this a file of lines in {form.name}?"
             )
+
+
+def _chunks(part: Callable[[], Iterable[Conformed]], done: int) -> list[Chunk]:
+    return [Chunk(conformed, done) for conformed in part()]
 
 
 class _Counted(io.RawIOBase):
@@ -215,15 +210,15 @@ def _patient(raw: Any) -> Callable[[int], bytes]:
 
 
 class _Ndjson:
-    """A reader of JSON lines; `used` counts bytes of the last block, `lines` lines of the file, that were processed."""
+    """Cuts blocks of JSON lines; `used` counts bytes of the last block, `lines` lines of the file, that have been cut out."""
 
-    def __init__(self, declaration: StreamDeclaration):
-        self._declaration = declaration
-        self._load = exact_lines.loader(declaration.arrow_schema)
+    def __init__(self, declaration: StreamDeclaration, clock: Callable[[], int]):
+        self._declaration, self._clock = declaration, clock
+        self._read, self._load = block_reader(declaration), exact_lines.loader(declaration.arrow_schema)
         self.used = self.lines = 0
 
-    def take(self, block: bytes, last: bool, clock: Callable[[], int]) -> Iterator[tuple[Conformed, int]]:
-        """Yield the records of the complete lines in a block, and where in the block each portion ends."""
+    def cut(self, block: bytes, last: bool) -> Iterator[Callable[[], Iterable[Conformed]]]:
+        """Cut the complete lines of a block into parts; each is a function that returns its records."""
         self.used = 0
         end = len(block) if last else block.rfind(b"\n") + 1
         lines = block[:end].split(b"\n")
@@ -231,42 +226,38 @@ class _Ndjson:
             lines.pop()
         for start in range(0, len(lines), CHUNK_RECORDS):
             portion = lines[start : start + CHUNK_RECORDS]
-            conformed = self._conform(portion, clock())
             self.used = min(end, self.used + sum(map(len, portion)) + len(portion))
+            before = self.lines + 1
             self.lines += len(portion)
-            if conformed.rows.num_rows or conformed.refused:
-                yield conformed, self.used
+            yield partial(self._conform, portion, before)
 
-    def _conform(self, lines: list[bytes], now: int) -> Conformed:
-        before = self.lines + 1
+    def _conform(self, lines: list[bytes], before: int) -> list[Conformed]:
         numbers: list[int] | range = range(before, before + len(lines))
-        unreadable: dict[int, str] = {}
+        now = self._clock()
+        columns = self._read(lines)
+        if columns is not None:
+            return [conform_read(columns, lines, self._declaration, now, lambda at: f"line {before + at}")]
         try:
             rows = self._load(lines)
         except ValueError:  # a blank line, or one that is not JSON
             kept = [(number, line) for number, line in zip(numbers, lines) if line and not line.isspace()]
             numbers, lines = [number for number, _ in kept], [line for _, line in kept]
-            rows = []
-            for at, line in enumerate(lines):
-                try:
-                    rows.append(exact_loads(line))
-                except ValueError as error:
-                    rows.append({})
-                    unreadable[at] = f"not JSON: {error}"
-        origin = Origin(lambda at: [line_text(lines[position]) for position in at], numbers.__getitem__, unreadable)
-        return conform_rows(rows, self._declaration, now, origin)
+            conformed = conform_json(lines, self._declaration, now, lambda at: f"line {numbers[at]}")
+        else:
+            conformed = conform_loaded(rows, lines, self._declaration, now, lambda at: f"line {numbers[at]}")
+        return [conformed] if conformed.rows.num_rows or conformed.refused else []
 
 
 class _Csv:
-    """A reader of CSV, with a header or without; `used` and `lines` are those of `_Ndjson`."""
+    """Cuts blocks of CSV, with a header or without; `used` and `lines` are those of `_Ndjson`."""
 
-    def __init__(self, declaration: StreamDeclaration, header: bool):
-        self._declaration = declaration
+    def __init__(self, declaration: StreamDeclaration, header: bool, clock: Callable[[], int]):
+        self._declaration, self._clock = declaration, clock
         self._names: list[str] | None = None if header else declaration.arrow_schema.names
         self.used = self.lines = 0
 
-    def take(self, block: bytes, last: bool, clock: Callable[[], int]) -> Iterator[tuple[Conformed, int]]:
-        """Yield the records of the complete lines in a block, and where in the block they end."""
+    def cut(self, block: bytes, last: bool) -> Iterator[Callable[[], Iterable[Conformed]]]:
+        """Cut out the complete lines of a block, as one part."""
         self.used = 0
         if self._names is None:
             self._read_header(block, last)
@@ -274,12 +265,17 @@ class _Csv:
             return
         schema = self._declaration.arrow_schema
         kinds = [schema.field(name).type if name in schema.names else pa.string() for name in self._names]
-        split = csv_blocks.split(block[self.used :], kinds, last, LONGEST_RECORD // 2)
+        rest = block[self.used :]
+        shape = csv_blocks.shape_of(rest, kinds, last)
+        if shape is None:
+            split = csv_blocks.careful_split(rest, len(kinds), last, LONGEST_RECORD // 2)
+            used, lines, part = split.used, split.lines, lambda: split
+        else:
+            used, lines, part = shape.end, shape.lines, partial(csv_blocks.split_shaped, rest, kinds, shape)
         before = self.lines + 1
-        self.used += split.used
-        self.lines += split.lines
-        for start in range(0, split.count, CHUNK_RECORDS):
-            yield self._conform(split, start, min(start + CHUNK_RECORDS, split.count), before, clock()), self.used
+        self.used += used
+        self.lines += lines
+        yield partial(self._conform, part, before)
 
     def _read_header(self, block: bytes, last: bool) -> None:
         while self._names is None and (b"\n" in block[self.used :] or (last and self.used < len(block))):
@@ -291,17 +287,24 @@ class _Csv:
                 check_columns(names, self._declaration)
                 self._names = names
 
-    def _conform(self, found: csv_blocks.Split, start: int, stop: int, before: int, now: int) -> Conformed:
+    def _conform(self, part: Callable[[], csv_blocks.Split], before: int) -> Iterator[Conformed]:
+        split = part()
+        for start in range(0, split.count, CHUNK_RECORDS):
+            yield self._conform_rows(split, start, min(start + CHUNK_RECORDS, split.count), before)
+
+    def _conform_rows(self, split: csv_blocks.Split, start: int, stop: int, before: int) -> Conformed:
         origin = Origin(
-            lambda at: [line_text(text) for text in found.texts([start + position for position in at])],
-            lambda at: before + found.line(start + at),
-            {at - start: reason for at, reason in found.unreadable.items() if start <= at < stop},
+            lambda at: [line_text(text) for text in split.texts([start + position for position in at])],
+            lambda at: f"line {before + split.line(start + at)}",
+            {at - start: reason for at, reason in split.unreadable.items() if start <= at < stop},
         )
-        columns = {name: column.slice(start, stop - start) for name, column in zip(self._names or (), found.columns)}
-        return conform_texts(columns, stop - start, self._declaration, now, origin)
+        columns = {name: column.slice(start, stop - start) for name, column in zip(self._names or (), split.columns)}
+        return conform_texts(columns, stop - start, self._declaration, self._clock(), origin)
 
 
-def _read_parquet(source: Path | BinaryIO, declaration: StreamDeclaration, clock: Callable[[], int]) -> Iterator[Chunk]:
+def _parquet_parts(
+    source: Path | BinaryIO, declaration: StreamDeclaration, clock: Callable[[], int]
+) -> Iterator[_Part]:
     if not isinstance(source, Path) and not source.seekable():
         raise HayaseError("Parquet cannot be read from a pipe, its index is at the end; give a file")
     import pyarrow.parquet as pq  # with it come file systems and their encryption
@@ -318,4 +321,5 @@ def _read_parquet(source: Path | BinaryIO, declaration: StreamDeclaration, clock
             names = [name for name in names if name in declaration.arrow_schema.names]
         for batch in file.iter_batches(batch_size=rows, columns=names):
             read += batch.num_rows
-            yield Chunk(conform(batch, declaration, clock()), size * read // metadata.num_rows)
+            chunk = Chunk(conform(batch, declaration, clock()), size * read // metadata.num_rows)
+            yield lambda chunk=chunk: [chunk]  # type: ignore[misc]

@@ -14,13 +14,22 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
-from hayase.core.errors import DamagedSegment, DamagedState, OffsetGone, StreamError, StreamFinished, UnknownName
+from hayase.core.errors import (
+    DamagedSegment,
+    DamagedState,
+    OffsetGone,
+    OutOfTurn,
+    StreamError,
+    StreamFinished,
+    UnknownName,
+)
 from hayase.core.times import BEGINNING, END
 from hayase.streams import durable, log_compaction
 from hayase.streams.dead_letters import DEAD
@@ -42,11 +51,13 @@ from hayase.streams.segments import (
     write_segment,
 )
 
-__all__ = ["UNKNOWN", "Appended", "Letters", "Piece", "StreamLog", "check_letters", "pending_letters"]
+__all__ = ["FIRST", "UNKNOWN", "Appended", "Letters", "Piece", "StreamLog", "check_letters", "pending_letters"]
 
 _log = logging.getLogger(__name__)
 UNKNOWN = -1
 """The offsets of a recognised repeat that is not its producer's last append."""
+FIRST = -1
+"""What a producer's first append comes after."""
 _SIZES_KEPT = 10_000
 MANY_SEGMENTS = 256
 """Number of segments at which an append also compacts small ones."""
@@ -165,14 +176,17 @@ class StreamLog:
         producer: str | None = None,
         sequence: int | None = None,
         letters: Letters | None = None,
+        after: int | None = None,
     ) -> Appended:
         """Append records durably. A producer's sequences increase: one that is not above the last is a repeat and adds nothing.
 
-        With `letters`, either both the records and the dead letters are appended, or neither.
+        With `letters`, either both the records and the dead letters are appended, or neither. With `after`, a sequence or
+        `FIRST`, OutOfTurn if that is not the producer's last append: of two processes that append as the same producer, each
+        unaware of the other, only one goes on.
         """
         produced = one_append(producer, sequence, rows.num_rows)
         if not rows.num_rows:
-            return self._append_letters(letters, now, producer, sequence)
+            return self._append_letters(letters, now, producer, sequence, after)
         staging = self._directory.staging
         try:
             with durable.temporary(staging, "append") as (draft, descriptor), contextlib.ExitStack() as stack:
@@ -183,14 +197,14 @@ class StreamLog:
                     sent = one_append(self._sender(producer), sequence, letters.rows.num_rows)
                     write_segment(descriptor, letters.rows, DEAD, written_at=now, producers=sent)
                 with self._directory.writing():
-                    appended = self._place(draft, trailer, BEGINNING, letters, letters_draft)
+                    appended = self._place(draft, trailer, BEGINNING, letters, letters_draft, after=after)
         except OSError as error:
             raise write_error(self.declaration.name, error) from error
         self._compact_when_many()
         return appended
 
     def _append_letters(
-        self, letters: Letters | None, now: int, producer: str | None, sequence: int | None
+        self, letters: Letters | None, now: int, producer: str | None, sequence: int | None, after: int | None
     ) -> Appended:
         """Append dead letters alone, if the stream accepts records or has accepted the same append before."""
         if letters is None:
@@ -201,6 +215,7 @@ class StreamLog:
             last = None if sender is None else letters.log.last_of(sender)
             if last is None or sequence is None or last.sequence < sequence:
                 self._check_open()
+                self._check_turn(producer, after, letters)
             appended = letters.log.append(letters.rows, now=now, producer=sender, sequence=sequence)
             end = self._directory.tail.next
             return Appended(end, end, appended.repeated)
@@ -444,6 +459,7 @@ class StreamLog:
         letters: Letters | None = None,
         letters_draft: Path | None = None,
         confirm: bool = True,
+        after: int | None = None,
     ) -> Appended:
         """Rename a durable segment to its place at the end of the log, unless it is a repeat; only while writing."""
         self._settle_letters()
@@ -453,6 +469,8 @@ class StreamLog:
             durable.fsync_directory(self.path)  # the first attempt may have been interrupted just before this
             return repeated
         self._check_open()
+        for produced in trailer.producers:
+            self._check_turn(produced.producer, after, letters)
         first, end = tail.next, tail.next + trailer.rows
         running_max = max(tail.running_max, trailer.latest)
         pending = None if letters_draft is None else directory.staging / f"letters-{first:020d}-{end:020d}.seg"
@@ -502,6 +520,26 @@ class StreamLog:
             raise StreamFinished(
                 self.declaration.name,
                 f'stream "{self.declaration.name}" is finished and takes no more records; append to another stream',
+            )
+
+    def _check_turn(self, producer: str | None, after: int | None, letters: Letters | None) -> None:
+        """Raise OutOfTurn if `after` is given and is not the last append of the producer, which may have been of dead letters
+        only; only while writing."""
+        if producer is None or after is None:
+            return
+        append = self._directory.known_producers().last(producer)
+        last = FIRST if append is None else append.sequence
+        if last != after or letters is not None:
+            dead = StreamLog.ensure(self.path.parent.parent, DEAD) if letters is None else letters.log
+            of_letters = dead.last_of(f"{self.declaration.name}/{producer}")
+            last = max(last, FIRST if of_letters is None else of_letters.sequence)
+        if last != after:
+            name = self.declaration.name
+            raise OutOfTurn(
+                name,
+                f'producer "{producer}" has appended {last} to stream "{name}", and this append comes after {after}: '
+                "another process appends in its place",
+                "stop one of the two",
             )
 
     def last_of(self, producer: str) -> Produced | None:

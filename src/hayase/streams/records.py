@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache, partial
 from itertools import repeat
 from operator import itemgetter
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import EXTRA, StreamDeclaration
 from hayase.core.errors import HayaseError, SchemaMismatch, nearest
 from hayase.core.reasons import ReasonKind
@@ -61,13 +62,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where records came from: their texts and lines by position, and those that could not be read.
+    """Where records came from: their texts and places, such as "line 7", by position, and those that could not be read.
 
     `texts` is called only for refused records; `unreadable` has the reasons by position.
     """
 
     texts: Callable[[list[int]], list[str]]
-    line: Callable[[int], int] | None = None
+    place: Callable[[int], str] | None = None
     unreadable: Mapping[int, str] = field(default_factory=dict)
 
     def refused(self, reasons: Mapping[int, list[str]], ahead: Collection[int]) -> tuple[Refused, ...]:
@@ -83,7 +84,7 @@ class Origin:
         return Refused(text, self._at(at) + _joined(reasons[at]), kind)
 
     def _at(self, position: int) -> str:
-        return "" if self.line is None else f"line {self.line(position)}: "
+        return "" if self.place is None else f"{self.place(position)}: "
 
 
 _MOST_REASONS = 8
@@ -152,11 +153,17 @@ def conform_rows(
 
 
 def conform_texts(
-    columns: Mapping[str, pa.ChunkedArray], count: int, declaration: StreamDeclaration, now: int, origin: Origin
+    columns: Mapping[str, pa.ChunkedArray],
+    count: int,
+    declaration: StreamDeclaration,
+    now: int,
+    origin: Origin,
+    parse: bool = True,
 ) -> Conformed:
-    """Conform columns of text, parsed by their types; a missing column is null."""
+    """Conform columns of text, parsed by their types; a missing column is null. Without `parse`, as in JSON, columns have types,
+    and only times and dates are texts."""
     fitted = [
-        fit_arrow(columns.get(target.name, pa.chunked_array([pa.nulls(count)])), target, parse=True)
+        fit_arrow(columns.get(target.name, pa.chunked_array([pa.nulls(count)])), target, parse)
         for target in declaration.arrow_schema
     ]
     reasons = _keep_columns({name: column.to_pylist for name, column in columns.items()}, fitted, declaration)

@@ -20,7 +20,7 @@ import shutil
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.clock import now_us
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import HayaseError, StageChanged, UnknownName
 from hayase.core.reasons import Reason, ReasonKind
@@ -45,7 +46,7 @@ from hayase.tables.load_sources import Lot, Rows, Wanted, lots_of
 from hayase.tables.load_values import deltas_of, keys_of
 from hayase.tables.rows import Columns, RowSnapshot
 from hayase.tables.sketches import Quantiles
-from hayase.tables.stores import FACT, PAYLOAD, ROW, View, run_of
+from hayase.tables.stores import LOADS, PAYLOAD, ROW, View, run_of
 from hayase.tables.table import OwnTable
 from hayase.tables.types import ColumnType
 from hayase.tables.versions import many_to_bytes, since
@@ -56,8 +57,6 @@ LOAD = "load"
 """The stage name in the dead letters of refused rows."""
 SOURCE = 239
 """The source number of loads, which no stream has."""
-LOADS = FACT + b"loads"
-"""The fact that says how often a table was loaded, and what its key and columns were then."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of rows read so far and the number written."""
@@ -426,7 +425,7 @@ class _Output:
         from hayase.tables.rocksdb import write_sorted
 
         path = self._directory / f"{len(self.files):06d}.run"
-        write_sorted(path, (prefix + keys[0], values[0]), prefix, keys[1:], values[1:])
+        write_sorted(path, (), prefix, keys, values)
         self.files.append(path)
 
 

@@ -36,6 +36,7 @@ _LOOK = 5.0
 
 def main(arguments: list[str]) -> None:
     """Serve until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pipeline, which finishes its batch
     directory, seconds, memory, most, largest, progress_file = arguments
     sys.path.append(directory)
     jq = importlib.import_module("jq")

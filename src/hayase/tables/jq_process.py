@@ -16,10 +16,10 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from hayase.core.child_process import STANDING_STILL, Gone, Restarts, SharedNote, ended_by_signal
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import EnvironmentUnfit
 from hayase.core.frames import Garbled, Inbox, Stalled, readable, send_within
 from hayase.tables.jq_child import IDLE
@@ -62,6 +62,7 @@ class _Running:
                 stderr=subprocess.DEVNULL,
                 pass_fds=[self._progress.file],
                 cwd="/",
+                start_new_session=True,
                 env={
                     "TZ": "UTC",
                     "LC_ALL": "C.UTF-8",

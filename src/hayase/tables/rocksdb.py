@@ -79,13 +79,14 @@ def _options() -> rocksdict.Options:
 
 
 def write_sorted(
-    path: Path, head: tuple[bytes, bytes], prefix: bytes, keys: Sequence[bytes], values: Sequence[bytes]
+    path: Path, heads: Sequence[tuple[bytes, bytes]], prefix: bytes, keys: Sequence[bytes], values: Sequence[bytes]
 ) -> None:
-    """Write a file for ingestion: the head, then the keys, which are in order, each with the prefix in front."""
+    """Write a file for ingestion: the heads, then the keys, all in order; the keys have the prefix in front."""
     with durable.temporary(path.parent, path.name) as (draft, descriptor), _translated(path):
         writer = rocksdict.SstFileWriter(_options())
         writer.open(str(draft))
-        writer[head[0]] = head[1]
+        for key, value in heads:
+            writer[key] = value
         for key, value in zip(keys, values, strict=True):
             writer[prefix + key] = value
         writer.finish()

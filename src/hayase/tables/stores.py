@@ -6,6 +6,7 @@ byte of a key is its kind:
 
 | | key | value |
 |---|---|---|
+| `c` | marker of a batch + eight bytes for the run | the keys in the run, for outputs (`hayase.tables.changed_keys`) |
 | `i` | name | a fact about the table: its generation, how far it is folded, counts |
 | `m` | marker of a batch + eight bytes for the run | the number of entries in the run |
 | `p` | entry | value of the entry (`hayase.tables.entries`) |
@@ -30,15 +31,36 @@ import pyarrow.compute as pc
 from hayase.core.errors import DamagedState
 from hayase.tables.entries import ENTRIES
 
-__all__ = ["FACT", "GENERATION", "MARK", "MARKER", "PAYLOAD", "ROW", "ReadableStore", "Store", "View", "check_begun",
-           "discard", "generation_of", "marker_in_key", "open_readable", "open_store", "run_of", "verify",
-           "write_run"]  # fmt: skip
+__all__ = [
+    "CHANGED",
+    "FACT",
+    "GENERATION",
+    "LOADS",
+    "MARK",
+    "MARKER",
+    "PAYLOAD",
+    "ROW",
+    "ReadableStore",
+    "Store",
+    "View",
+    "check_begun",
+    "discard",
+    "generation_of",
+    "marker_in_key",
+    "open_readable",
+    "open_store",
+    "run_of",
+    "verify",
+    "write_run",
+]
 
 Result = TypeVar("Result")
 
-FACT, MARKER, PAYLOAD, MARK, ROW = b"i", b"m", b"p", b"s", b"z"
+CHANGED, FACT, MARKER, PAYLOAD, MARK, ROW = b"c", b"i", b"m", b"p", b"s", b"z"
 GENERATION = FACT + b"generation"
 """The key of a table's generation."""
+LOADS = FACT + b"loads"
+"""The key of the fact that says how often a table was loaded, and what its key and columns were then."""
 
 _RUN_BYTES = 8
 
@@ -140,15 +162,19 @@ def discard(path: Path) -> None:
     discard(path)
 
 
-def write_run(path: Path, batches: Iterable[pa.RecordBatch | pa.Table], marker: bytes) -> int:
+def write_run(
+    path: Path, batches: Iterable[pa.RecordBatch | pa.Table], marker: bytes, *, with_keys: bool = False
+) -> int:
     """Sort entries into a run, written atomically and durably; return the number of distinct entries.
 
-    All markers of a table have the same length, and their order is that of the batches.
+    All markers of a table have the same length, and their order is that of the batches. `with_keys` also keeps the keys.
     """
+    from hayase.tables.changed_keys import packed_keys
     from hayase.tables.rocksdb import write_sorted
 
     head, entries, values = run_of(path.name, batches, marker)
-    write_sorted(path, head, PAYLOAD, entries, values)
+    keys = [(CHANGED + head[0][len(MARKER) :], packed_keys(entries, values))] if with_keys else []
+    write_sorted(path, [*keys, head], PAYLOAD, entries, values)
     return len(entries)
 
 

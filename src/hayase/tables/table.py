@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import DamagedState, HayaseError
 from hayase.core.times import instant_text
 from hayase.streams import durable
 from hayase.tables import store_reader
+from hayase.tables.changed_keys import forget_changes
 from hayase.tables.entries import Key, key_bytes, key_from, prefix_end
 from hayase.tables.fold import Folding
 from hayase.tables.payloads import Json, UnfitParameter, value_bytes
@@ -146,6 +147,10 @@ class Table:
     def folded_before(self) -> int | None:
         """Return the event time before which payloads are folded: the table can be read as of t if t >= folded_before - 1."""
         return self.store.read(store_reader.folded_before)
+
+    def generation(self) -> str | None:
+        """The generation of the table; None if it was never begun."""
+        return self.store.read(store_reader.generation)
 
     def newest_marker(self) -> bytes:
         """The marker of the newest batch that the table has taken in; empty if there is none."""
@@ -288,6 +293,11 @@ class OwnTable(Table):
         """
         with self._fold_lock:
             return self._folding.fold(before, keep_from, lambda: stop() or self._closing.is_set())
+
+    def forget_changes(self, passed: Iterable[bytes]) -> None:
+        """Delete the keys that batches have changed, up to the least of the markers in `passed`; of all batches if it is empty."""
+        with self._writing:
+            forget_changes(self.store, list(passed))
 
     def close(self) -> None:
         """Close the store; a fold in progress stops."""

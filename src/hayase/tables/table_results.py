@@ -9,11 +9,12 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import datetime
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from hayase.core.data_frames import Frames
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import HayaseError
 from hayase.core.times import instant
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from hayase.tables.bulk_load import Loaded
+    from hayase.tables.entries import Key
     from hayase.tables.load_sources import Rows
     from hayase.tables.payloads import Json
     from hayase.tables.table import OwnTable, Page, Row, Table, TableInfo
@@ -33,9 +35,11 @@ Time = datetime | str | int
 Owning: TypeAlias = "Callable[[Path, TableDeclaration], AbstractContextManager[OwnTable]]"
 """Opens a table of a home for writing, exclusively."""
 PAGE_ROWS = 1000
+SHOWN_ROWS = 10
+"""Rows that a notebook shows."""
 
 
-class TableResults:
+class TableResults(Frames):
     """The rows of a table. A row is a dict of its columns; unless it was requested by its key, it contains the key too.
 
     `as_of` reads the table as of that event time: all updates up to then and none later, whenever they arrived; TooOld if older
@@ -103,14 +107,34 @@ class TableResults:
         """
         for page in self._pages((), None, None, as_of, columns):
             if page.rows:
-                yield self._batch(page, _names(columns))
+                yield self._batch(page.rows, _names(columns))
 
-    def table(self, *, as_of: Time | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return all rows as one Arrow table."""
+    def reader(self, *, as_of: Time | None = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """Return the batches as an Arrow reader, which has their schema also if there are none."""
         import pyarrow as pa
 
-        batches = list(self.batches(as_of=as_of, columns=columns))
-        return pa.Table.from_batches(batches or [self._batch(None, _names(columns))])
+        schema = self._batch((), _names(columns)).schema
+        return pa.RecordBatchReader.from_batches(schema, self.batches(as_of=as_of, columns=columns))
+
+    def batch_of(
+        self, keys: Iterable[Json], *, as_of: Time | None = None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """Return the rows of some keys as one Arrow batch, each once; keys that the table does not contain are left out."""
+        from hayase.tables.entries import key_bytes
+
+        whole = [tuple(key) if isinstance(key, (tuple, list)) else (key,) for key in keys]
+        different = list({key_bytes(key): key for key in whole}.values())
+        found = self._now().get_many(different, columns=_names(columns), as_of=_moment(as_of))
+        rows = [(key, row) for key, row in zip(different, found) if row is not None]
+        return self._batch(rows, _names(columns))
+
+    def to_arrow(self, as_of: Time | None = None, *, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all rows as one Arrow table. `to_pandas`, `to_polars` and `to_duckdb` take the same arguments."""
+        return self.reader(as_of=as_of, columns=columns).read_all()
+
+    def table(self, *, as_of: Time | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Like `to_arrow`."""
+        return self.to_arrow(as_of, columns=columns)
 
     # -- rows in --------------------------------------------------------------------------------------------------------
     def load(
@@ -164,6 +188,18 @@ class TableResults:
         key, columns = ", ".join(self.declaration.key), ", ".join(self.declaration.column_names)
         return f"<table {self.declaration.name}: {key} -> {columns}>"
 
+    def _repr_html_(self) -> str:
+        from hayase.core.html_tables import rows_html
+
+        head = f"<p>{escape(repr(self)[1:-1])}</p>"
+        try:
+            rows = self.scan(limit=SHOWN_ROWS + 1)
+        except (HayaseError, OSError) as error:  # a notebook would hide it
+            return f"<div>{head}<p>{escape(str(error))}</p></div>"
+        names = [*self.declaration.key, *self.declaration.column_names]
+        remark = f"the first {SHOWN_ROWS} of more rows" if len(rows) > SHOWN_ROWS else ""
+        return f"<div>{head}{rows_html(names, rows[:SHOWN_ROWS], remark)}</div>"
+
     # -- how it is read -------------------------------------------------------------------------------------------------
     def _open(self) -> Table:
         from hayase.tables.table import open_reader  # loads RocksDB
@@ -214,23 +250,10 @@ class TableResults:
         for key, row in page.rows:
             yield {**dict(zip(self.declaration.key, key, strict=True)), **row}
 
-    def _batch(self, page: Page | None, columns: Sequence[str] | None) -> pa.RecordBatch:
-        import pyarrow as pa
+    def _batch(self, rows: Sequence[tuple[Key, Row]], columns: Sequence[str] | None) -> pa.RecordBatch:
+        from hayase.tables.export_rows import export_rows
 
-        from hayase.tables.lookups import arrow_rows, misfit
-
-        rows = list(self._rows(page)) if page is not None else []
-        kinds = dict(self.declaration.columns)
-        chosen = tuple((name, kinds[name]) for name in (kinds if columns is None else dict.fromkeys(columns)))
-        for row in rows:
-            reason = misfit(self.declaration, dict(chosen), row)
-            if reason is not None:
-                raise HayaseError(f"{reason}; rows() keeps every digit, or choose other columns")
-        key_columns = tuple((part, "Register") for part in self.declaration.key)
-        parts = [arrow_rows(replace(self.declaration, key=self.declaration.column_names, columns=key_columns), rows)]
-        parts += [arrow_rows(replace(self.declaration, columns=chosen), rows)] if chosen else []
-        fields = [field for batch in parts for field in batch.schema]
-        return pa.record_batch([column for batch in parts for column in batch.columns], schema=pa.schema(fields))
+        return export_rows(self.declaration, rows, columns)
 
 
 def _names(columns: Sequence[str] | None) -> Sequence[str] | None:

@@ -22,12 +22,12 @@ Papers: 2 (cycles), 5 (panes of the greatest common divisor).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
+from hayase.core.data_classes import dataclass
 from hayase.windows.folds import Folds
 from hayase.windows.partials import Lifting, Partials
 
@@ -39,6 +39,7 @@ __all__ = [
     "Folding",
     "PaneSequence",
     "Panes",
+    "ShortChains",
     "Turns",
     "WindowShape",
     "epoch_end",
@@ -48,6 +49,8 @@ __all__ = [
 ]
 
 _LEAST = 64
+_SHORT = 4
+"""Entries of the longest chains that are folded one after the other."""
 
 
 def pane_width(length: int, slide: int) -> int:
@@ -267,7 +270,9 @@ class PaneSequence:
     def __init__(self, width: int, size: int, liftings: Sequence[Lifting]) -> None:
         self._size, self.width = size, width
         self._liftings = list(liftings)
-        self._folds = [Folds(lifting) for lifting in liftings]
+        self._folds: list[Folds | ShortChains] = [
+            ShortChains(lifting, size) if size <= _SHORT else Folds(lifting) for lifting in liftings
+        ]
         self._windows: dict[tuple[int, int, WindowShape], PaneWindow | EveryWindow] = {}
         self.entries = np.empty((6, _LEAST), np.int64)
         self.base, self.held = 0, 0  # the number of the entry in column 0, and the number of columns in use
@@ -301,9 +306,14 @@ class PaneSequence:
             folded.panes, keys, folded.causes, self._size, self.entries, self.base, self.held, self._chains, self._of_keys,
             self._free, self._freed, self._top,
         )  # fmt: skip
-        chains = self.entries[panes_loops.IN, self.held : self.held + count]
+        chains, places = (
+            self.entries[field, self.held : self.held + count] for field in (panes_loops.IN, panes_loops.PLACE)
+        )
         for folds, partials in zip(self._folds, folded.partials):
-            folds.append(chains, partials)
+            if isinstance(folds, ShortChains):
+                folds.put(chains, places, partials)
+            else:
+                folds.append(chains, partials)
         self.held += count
 
     def fold(self, number: int, turns: Turns) -> Partials:
@@ -410,6 +420,9 @@ class Cells:
     def __init__(self, lifting: Lifting) -> None:
         self._words = [np.empty(0, word.dtype) for word in lifting.empties(0).words]
 
+    def __len__(self) -> int:
+        return len(self._words[0])
+
     def take(self, keys: np.ndarray) -> Partials:
         """Return the partials of keys."""
         return Partials(tuple(word[keys] for word in self._words))
@@ -423,6 +436,58 @@ class Cells:
         """Make room for keys."""
         if len(self._words[0]) < capacity:
             self._words = [np.concatenate((word, np.empty(capacity - len(word), word.dtype))) for word in self._words]
+
+    def clear(self, keys: np.ndarray) -> None:
+        """Let go of partials that are objects."""
+        for word in self._words:
+            if word.dtype == object:
+                word[keys] = None
+
+
+class ShortChains:
+    """The partials of chains of at most `size` entries, side by side, with the fold over any range of a chain.
+
+    It takes the place of `Folds` where windows have few panes: the same brackets, and a third of the memory or less.
+
+    Order: oldest first.   Laws: associative.   Append: no combine.   Fold over n: n - 1 combines.   Space: `size` partials.
+    """
+
+    def __init__(self, lifting: Lifting, size: int) -> None:
+        self._lifting, self._size = lifting, size
+        self._cells = Cells(lifting)
+
+    def put(self, chains: np.ndarray, places: np.ndarray, partials: Partials) -> None:
+        """Set the partials at places of chains."""
+        needed = self._size * (int(chains.max()) + 1)
+        if needed > len(self._cells):
+            self._cells.reserve(max(needed, 2 * len(self._cells), _LEAST))
+        self._cells.put(chains * self._size + places, partials, 0)
+
+    def fold(self, chains: np.ndarray, first: np.ndarray, last: np.ndarray) -> Partials:
+        """Return the folds over places `first` to `last` of chains, inclusive; `first > last` is empty."""
+        at, stop = chains * self._size + first, chains * self._size + last
+        filled = np.flatnonzero(first <= last)
+        if len(filled) < len(chains):
+            result = self._lifting.empties(len(chains))
+            if len(filled):
+                put(result, filled, self._folded(at[filled], stop[filled]))
+            return result
+        return self._folded(at, stop)
+
+    def _folded(self, at: np.ndarray, stop: np.ndarray) -> Partials:
+        """Return the folds over cells `at` to `stop`, at least one each."""
+        folded = self._cells.take(at)
+        for step in range(1, self._size):
+            longer = np.flatnonzero(at + step <= stop)
+            if not len(longer):
+                break
+            more = self._cells.take(at[longer] + step)
+            put(folded, longer, self._lifting.combined(folded.take(longer), more))
+        return folded
+
+    def drop(self, chains: np.ndarray) -> None:
+        """Drop chains."""
+        self._cells.clear((chains[:, None] * self._size + np.arange(self._size)).ravel())
 
 
 def put(partials: Partials, rows: np.ndarray, new_partials: Partials) -> None:

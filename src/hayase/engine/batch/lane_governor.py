@@ -13,13 +13,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import orjson
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import GovernorDeclaration
 from hayase.core.stages import MAIN, OPERATIONS
 from hayase.engine.batch.gate import Feedback, Grants
@@ -53,7 +54,7 @@ SHOWN_EVERY = 0.5
 class _Defaults:
     """Options of a lane that declares none: seconds of work per worker in a batch, the assumed service time of a record before
     one was measured, the longest pause between two looks, the seconds over which loads are measured, and the most seconds of work
-    per worker in a batch if batches cost much by themselves: while other queues may have to wait for it, and if there is none."""
+    per worker in a batch if batches cost much by themselves: while a queue may have to wait for it, and if none has to."""
 
     seconds: float
     guess: float
@@ -258,6 +259,8 @@ class LaneGovernor:
         if not self._queues:  # a lane without stages
             self.left_behind = False
             return LaneDecision(replace(order, queues={}), _DEFAULTS[self.lane].longest)
+        if self._cost is not None:
+            self._weigh_cost(self._cost)
         waiting = np.array([self._waiting[key] for key in self._queues], np.int64)
         decision = governor.decide(moment, self._workers, waiting)
         granted = {queue: count for queue, count in decision.records.items() if isinstance(queue, Queue)}
@@ -286,8 +289,6 @@ class LaneGovernor:
             self._declaration, self._policy = declaration, policy_of(declaration, self.lane)
             self._governor.replace_queues(list(self._queues))
             self._governor.use(self._policy)
-            if self._cost is not None:
-                self._weigh_cost(self._cost)
         elif self._governor is None or declaration != self._declaration:
             defaults = _DEFAULTS[self.lane]
             self._policy = policy_of(declaration, self.lane)
@@ -381,7 +382,6 @@ class LaneGovernor:
             cost = moment - pending.moment - (self._worked - pending.worked) / pending.workers
             before = max(0.0, cost) if self._cost is None else self._cost
             self._cost = before + (max(0.0, cost) - before) / 4
-            self._weigh_cost(self._cost)
 
     @property
     def _worked(self) -> float:
@@ -394,9 +394,18 @@ class LaneGovernor:
         defaults, options = _DEFAULTS[self.lane], dict(self._declaration.options)
         if isinstance(self._policy, Informed) and not (self._declaration.seconds or "seconds" in options):
             assert self._governor is not None
-            most = defaults.most_seconds if len(self._queues) > 1 else defaults.most_alone
+            most = defaults.most_seconds if self._some_may_wait() else defaults.most_alone
             seconds = min(max(defaults.seconds, WORTH * cost), most)
             self._governor.use(replace(self._policy, seconds=seconds))
+
+    def _some_may_wait(self) -> bool:
+        """Whether the next record of a queue could have to wait for a batch of others' work: not if it is the only queue, nor if
+        more records wait in every queue than its share of a batch, since they come before it."""
+        assert self._governor is not None
+        service = self._governor.loads.service.tolist()
+        share = _DEFAULTS[self.lane].most_seconds * self._workers / len(self._queues)
+        least = min(self._waiting[queue] * seconds for queue, seconds in zip(self._queues, service, strict=True))
+        return len(self._queues) > 1 and least <= share
 
     def _decay(self, moment: float) -> None:
         assert self._governor is not None

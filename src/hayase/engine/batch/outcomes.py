@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,12 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import TableDeclaration
 from hayase.core.stages import OFFSET, TIME, FailedRows, Refusals, Stage
 from hayase.engine.batch.messages import Data, Inbox
-from hayase.engine.batch.report import Figures, Part, Report, Run, batch_marker
+from hayase.engine.batch.placed_rows import write_placed
+from hayase.engine.batch.report import Figures, Part, PlacedRows, Report, Run, batch_marker
 from hayase.engine.batch.stage_runtime import Admitted, StageRuntime
 from hayase.engine.batch.state import Bundle, SegmentRef, Upkeep, states_from_json
 from hayase.engine.batch.steps import BatchOutcome
@@ -60,13 +61,15 @@ class Task:
 class TaskOutput:
     """What a task has produced so far; `report` ends it."""
 
-    def __init__(self, task: Task, inbox: Inbox, stages: Iterable[str]) -> None:
-        self._task, self._inbox = task, inbox
+    def __init__(self, task: Task, inbox: Inbox, stages: Iterable[str], mirrored: Iterable[str] = ()) -> None:
+        """`mirrored` are the tables that outputs read: their runs name the keys that change."""
+        self._task, self._inbox, self._mirrored = task, inbox, frozenset(mirrored)
         self._directory = task.home.staged(task.lane)
         self._bundle = Bundle(
             task.home.state(task.lane), f"{task.version:012d}-{inbox.bucket}-{uuid.uuid4().hex}.state"
         )
         self._parts: list[Part] = []
+        self._placed: list[PlacedRows] = []
         self._runs: list[Run] = []
         self._states: dict[str, tuple[SegmentRef, ...]] = {}
         self._letters: list[pa.Table] = list(inbox.letters)
@@ -103,7 +106,7 @@ class TaskOutput:
         """Write what a kernel produced: output, dead letters and state. Returns the state segments after the batch."""
         stage, figures = runtime.stage, self._figures[runtime.stage.name]
         if outcome.rows.num_rows:
-            self._write_part(stage.stream.name, outcome.rows, stage.stream, order=self._inbox.bucket)
+            self._write_output(stage, outcome)
             figures.written += outcome.rows.num_rows
         if any(outcome.seconds):
             self._kernel_seconds[stage.name] = _by_stream(stage, outcome.seconds)
@@ -141,8 +144,23 @@ class TaskOutput:
             self._write_part(DEAD.name, pa.concat_tables(self._letters), DEAD, order=self._inbox.bucket)
         self._bundle.close()
         return Report(
-            self._inbox.bucket, self._inbox.batch, tuple(self._parts), self._states, self._figures, tuple(self._runs)
+            self._inbox.bucket,
+            self._inbox.batch,
+            tuple(self._parts),
+            self._states,
+            self._figures,
+            tuple(self._runs),
+            tuple(self._placed),
         )
+
+    def _write_output(self, stage: Stage, outcome: BatchOutcome) -> None:
+        """Write the output rows of a kernel: a part, or if rows of other buckets come between them, a file for the commit."""
+        stream = stage.stream
+        if outcome.places is None:
+            self._write_part(stream.name, outcome.rows, stream, order=self._inbox.bucket)
+        else:
+            name = f"{self._task.version:012d}-{uuid.uuid4().hex}.placed"
+            self._placed.append(write_placed(self._directory, name, stream.name, outcome.rows, outcome.places))
 
     def _write_part(self, stream: str, rows: pa.Table, declaration: Any, order: int) -> None:
         name = f"{self._task.version:012d}-{uuid.uuid4().hex}.seg"
@@ -154,7 +172,8 @@ class TaskOutput:
 
         name = f"{self._task.version:012d}-{uuid.uuid4().hex}.run"
         with writing(f"the run {self._directory / name}"):
-            count = write_run(self._directory / name, batches, batch_marker(self._task.lane, self._task.version))
+            marker = batch_marker(self._task.lane, self._task.version)
+            count = write_run(self._directory / name, batches, marker, with_keys=stage.output.name in self._mirrored)
         self._runs.append(Run(stage.name, name, count))
         self._figures[stage.name].written += count
 

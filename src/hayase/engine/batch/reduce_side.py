@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.stages import Stage
 from hayase.core.timeline import reach
 from hayase.engine.batch.kernel_cache import KernelKey, kernels
@@ -33,7 +33,8 @@ def reduce_bucket(task: Task, definition: Definition, inbox: Inbox) -> Report:
     """Run every stage of a lane's definition over the messages of one bucket."""
     alive = {(record.identity, record.fingerprint) for record in definition.records}
     kernels.retain(str(task.home.path), task.lane, task.epoch, alive)
-    output = TaskOutput(task, inbox, [record.name for record in definition.records])
+    mirrored = [output.reads for output in definition.declaration.outputs]
+    output = TaskOutput(task, inbox, [record.name for record in definition.records], mirrored)
     identities = {record.name: record.identity for record in definition.records}
     replayed = inbox.replayed
     for whole in scan_groups(definition, inbox.batch):

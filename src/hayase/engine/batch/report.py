@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import orjson
 
+from hayase.core.data_classes import dataclass
 from hayase.engine.batch.offsets import Batch
 from hayase.engine.batch.state import SegmentRef, refs_from_json
 
-__all__ = ["Figures", "Part", "Report", "Run", "batch_marker", "version_in"]
+__all__ = ["Figures", "Part", "PlacedRows", "Report", "Run", "batch_marker", "version_in"]
 
 
 @dataclass(slots=True)
@@ -67,6 +68,16 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedRows:
+    """A file of a bucket's output rows with their places, which the commit merges with those of other buckets to one part."""
+
+    stream: str
+    file: str
+    rows: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A durable, staged file of a table's entries."""
 
@@ -100,6 +111,7 @@ class Report:
     states: Mapping[str, tuple[SegmentRef, ...]]
     figures: Mapping[str, Figures]
     runs: tuple[Run, ...] = ()
+    placed: tuple[PlacedRows, ...] = ()
 
     def as_json(self) -> bytes:
         return orjson.dumps(
@@ -110,6 +122,7 @@ class Report:
                 "states": self.states,
                 "figures": self.figures,
                 "runs": self.runs,
+                "placed": self.placed,
             }
         )
 
@@ -123,4 +136,5 @@ class Report:
             {stage: refs_from_json(refs) for stage, refs in data["states"].items()},
             {stage: Figures(**fields) for stage, fields in data["figures"].items()},
             tuple(Run(**fields) for fields in data["runs"]),
+            tuple(PlacedRows(**fields) for fields in data["placed"]),
         )

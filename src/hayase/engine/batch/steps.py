@@ -6,11 +6,12 @@ The result does not depend on how a batch is cut into steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.data_classes import dataclass
 from hayase.core.stages import TIME, FailedRows, Outcome, Refusals, Tuples
 from hayase.engine.batch.stage_runtime import Admitted, StageRuntime
 from hayase.streams.reorder_buffer import rows_between
@@ -33,6 +34,7 @@ class BatchOutcome:
     state: Sequence[Tuples]
     spoiled: Sequence[FailedRows]
     seconds: Sequence[float]
+    places: np.ndarray | None = None
 
 
 def process_in_steps(
@@ -90,12 +92,14 @@ def _join_outcomes(outcomes: Sequence[Outcome]) -> BatchOutcome:
         reasons = [reason for refusals in of_input for reason in refusals.reasons]
         attempts = [count for refusals in of_input for count in refusals.attempts or [1] * len(refusals)]
         refused.append(Refusals(rows, reasons, attempts))
+    places = [outcome.places for outcome in outcomes if outcome.places is not None]
     return BatchOutcome(
         pa.Table.from_batches([outcome.rows for outcome in outcomes]),
         refused,
         _not_replaced([tuples for outcome in outcomes for tuples in outcome.state]),
         [spoiled for outcome in outcomes for spoiled in outcome.spoiled],
         [sum(of_input) for of_input in zip(*(outcome.seconds for outcome in outcomes if outcome.seconds))],
+        np.concatenate(places) if places else None,
     )
 
 

@@ -2,7 +2,7 @@
 removes records by retention.
 
 Whatever the retention says, records that a declared stage has not committed yet are kept, and so are records of results that
-no snapshot covers.
+no snapshot covers, and records that an output has not delivered.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hayase.engine.dead_letters.letters import obsolete_before
 from hayase.engine.definition.definitions import Definition, latest
 from hayase.engine.home import Home
 from hayase.engine.logs import declared_streams
+from hayase.engine.results.output_positions import delivered_marker, needed_by_outputs
 from hayase.engine.results.snapshots import update_snapshots as keep_snapshots
 from hayase.streams import StreamLog
 from hayase.streams.dead_letters import DEAD, SETTLED
@@ -67,6 +68,9 @@ def run_housekeeping(
             needed_offsets.append(ids_from)
         if declaration.lifetimes:  # before segments are joined: snapshots stand at the ends of segments
             needed_offsets.append(keep_snapshots(log, now))
+        outputs = [output.name for output in definition.declaration.outputs if output.reads == name]
+        if (undelivered := needed_by_outputs(home, outputs, log)) is not None:
+            needed_offsets.append(undelivered)
         while log.compact():
             pass
         if declaration.retention.age is not None or declaration.retention.size is not None:
@@ -74,6 +78,7 @@ def run_housekeeping(
     _trim_settled(home, manifests.values(), now)
     if commits is not None and commits.done.offset.definition == definition.version:
         fold_tables(commits.tables, commits.done, definition, stop)
+        _forget_changes(home, commits.tables, definition)
 
 
 def _trim_settled(home: Home, manifests: Iterable[Manifest], now: int) -> None:
@@ -109,6 +114,15 @@ def fold_tables(tables: Tables, manifest: Manifest, definition: Definition, stop
         ):
             count += own_table.fold(due, keep_from, stop)
     return count
+
+
+def _forget_changes(home: Home, tables: Tables, definition: Definition) -> None:
+    """Delete, in tables that outputs mirror, the keys of batches that all their outputs have delivered."""
+    for table in definition.declaration.tables:
+        outputs = [output.name for output in definition.declaration.outputs if output.reads == table.name]
+        passed = [marker for output in outputs if (marker := delivered_marker(home, output)) is not None]
+        if outputs:
+            tables.own(table).forget_changes(passed)
 
 
 class Housekeeping:

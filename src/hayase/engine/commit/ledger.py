@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from hayase.engine.commit.tables import Tables
 from hayase.engine.definition.definitions import Definition, definition_of, latest
 from hayase.engine.home import Home
 
-__all__ = ["Ledger", "home_manifest", "progress"]
+__all__ = ["Ledger", "home_manifest", "open_ledger", "progress"]
 
 _T = TypeVar("_T")
 
@@ -45,6 +46,14 @@ class Ledger:
     def close(self) -> None:
         """Close the tables."""
         self.tables.close()
+
+
+@contextlib.contextmanager
+def open_ledger(home: Home) -> Iterator[Ledger]:
+    """Yield the ledger of a home with the newest manifests applied, so that streams and tables can be read; close it on exit."""
+    with contextlib.closing(Ledger(home)) as ledger:
+        ledger.recover()
+        yield ledger
 
 
 def progress(home: Home, definition: Definition | None = None) -> Manifest:

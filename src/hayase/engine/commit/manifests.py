@@ -9,21 +9,24 @@ renamed into their streams; a part that is no longer there has been published, w
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from hayase.core.declarations import TableDeclaration
+from hayase.core.data_classes import dataclass
+from hayase.core.declarations import StreamDeclaration, TableDeclaration
 from hayase.core.errors import DamagedState, UnknownName
 from hayase.core.stages import MAIN, OPERATIONS, query_of
 from hayase.core.timeline import reach
 from hayase.core.times import BEGINNING, END
 from hayase.engine.batch.gate import FileGate
 from hayase.engine.batch.offsets import Batch, Offset, Position, advance, begun
+from hayase.engine.batch.placed_rows import merge_placed
 from hayase.engine.batch.report import Figures, Part, Report, Run, batch_marker, version_in
 from hayase.engine.batch.state import SegmentRef, segments, states_from_json
 from hayase.engine.commit.tables import Tables
@@ -36,6 +39,7 @@ from hayase.streams.dead_letters import DEAD, SETTLED
 from hayase.streams.durable import fsync_directory, make_directory, remove_leftovers, write_atomic
 from hayase.streams.schema_evolution import stored_declaration
 from hayase.streams.sealed import read_sealed, seal
+from hayase.streams.segments import stage as stage_segment
 from hayase.streams.stream_ends import Ends, ends_of, write_ends
 
 if TYPE_CHECKING:
@@ -200,7 +204,9 @@ class Commits:
         """Commit the reports of all buckets as the next manifest and apply it. `seconds` is the duration of the batch."""
         planned = reports[0].batch
         definition = load(self.home, planned.end.definition).of_lane(self.lane)
-        manifest = replace(_successor(definition, base, epoch, batch, reports, now), seconds=seconds)
+        merged = self._merge_placed(definition, base.version + 1, reports, now)
+        manifest = _successor(definition, base, epoch, batch, reports, now)
+        manifest = replace(manifest, parts=(*manifest.parts, *merged), seconds=seconds)
         manifest = replace(manifest, ends=self._ends(base, manifest))
         path = self.path_of(manifest.version)
         with writing(f"the manifest {path}"):
@@ -215,10 +221,25 @@ class Commits:
         if base.offset.definition == planned.end.definition:  # a batch that switches the definition reads no records
             self._tell_ends(manifest)
         self.done = manifest
+        for placed in (placed for report in reports for placed in report.placed):
+            (self.home.staged(self.lane) / placed.file).unlink(missing_ok=True)
         for file in base.files() - manifest.files():
             (self.home.state(self.lane) / file).unlink(missing_ok=True)
         self.path_of(manifest.version - KEPT).unlink(missing_ok=True)
         return manifest
+
+    def _merge_placed(
+        self, definition: Definition, version: int, reports: Sequence[Report], now: int
+    ) -> Iterator[Part]:
+        """Merge the rows of all buckets that have places, to one durable part of each stream."""
+        files = sorted((file for report in reports for file in report.placed), key=lambda file: file.stream)
+        for stream, of_stream in groupby(files, key=lambda file: file.stream):
+            output = definition.record(stream).output
+            assert isinstance(output, StreamDeclaration)
+            directory, name = self.home.staged(self.lane), f"{version:012d}-{uuid.uuid4().hex}.seg"
+            rows = merge_placed(directory, list(of_stream), output)
+            stage_segment(directory, rows, output, name, written_at=now, confirm=False)
+            yield Part(stream, name, rows.num_rows, 0)
 
     def _replaced(self, manifest: Manifest) -> frozenset[str]:
         """Return the stages of a manifest that the newest definition resets or no longer has. Their tables are left alone, so

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,10 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.clock import now_us
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import HayaseError, UnknownName
 from hayase.core.reasons import KIND_MEANINGS
 from hayase.core.times import BEGINNING, END, instant
+from hayase.engine.dead_letters.recent_letters import KeptGroups, RecentLetters
 from hayase.engine.home import Home
 from hayase.engine.logs import index_of
 from hayase.engine.results.query_results import Time
@@ -48,6 +50,7 @@ MOST_GROUPS = 1_000
 _NEAR = 1_000
 """Letters whose numbers are at most this far apart are read in one range."""
 _OTHERS = "other reasons"
+_NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,8 @@ class Letters:
         self._settled = np.empty(0, np.int64)
         self._places = np.empty(0, np.int64)
         self._known = 0
+        self._recent = RecentLetters(self._read)
+        self._groups: KeptGroups[dict[tuple[str, str, str, str], Group]] = KeptGroups()
 
     # -- searching ------------------------------------------------------------------------------------------------------
     def bounds(self) -> tuple[int, int]:
@@ -235,7 +240,7 @@ class Letters:
 
     def matching(self, wanted: Filter = Filter(), *, settled: bool = False) -> Iterator[Lot]:  # noqa: B008 - frozen
         """Yield the open letters that match, oldest first, in lots; with `settled`, settled ones too."""
-        excluded = np.empty(0, np.int64) if settled else self.settled()
+        excluded = _NONE if settled else self.settled()
         for first, end in self._ranges(wanted):
             for piece in self._read(first, end):
                 lot = _lot(piece.rows, piece.first, wanted, excluded)
@@ -275,16 +280,16 @@ class Letters:
         look_at: int | None = None,
     ) -> Page:
         """Return the newest letters that match, with numbers below `before`; at most `look_at` letters are examined."""
-        start, end = self.bounds()
+        start, end = bounds = self.bounds()
         start = max(start, wanted.first)
         end = end if before is None else min(end, before)
         stop = start if look_at is None else max(start, end - look_at)
-        excluded = np.empty(0, np.int64) if settled else self.settled()
+        excluded = _NONE if settled else self.settled()
         matches: list[Letter] = []
         while end > stop and len(matches) < limit:
             first = max(stop, end - _AT_ONCE)
-            for piece in reversed(list(self._read(first, end))):
-                lot = _lot(piece.rows, piece.first, wanted, excluded)
+            for number, rows in self._recent.newest_first(*bounds, first, end):
+                lot = _lot(rows, number, wanted, excluded)
                 last = lot.take(np.arange(len(lot.numbers))[-(limit - len(matches)) :])
                 matches += reversed([Letter(*letter) for letter in zip(last.numbers.tolist(), last.rows.to_pylist())])
                 if len(matches) == limit:
@@ -314,15 +319,20 @@ class Letters:
 
     def groups(self, wanted: Filter = Filter(), *, settled: bool = False) -> list[Group]:  # noqa: B008 - frozen
         """Return the letters that match, in groups, largest first. Reasons are similar if they have one kind and differ only in
-        numbers and quoted values; beyond a thousand groups, all further reasons of a stage, stream and kind form one group."""
-        groups: dict[tuple[str, str, str, str], Group] = {}
-        for lot in lots_of(self.matching(wanted, settled=settled), _GROUPED):
+        numbers and quoted values; beyond a thousand groups, all further reasons of a stage, stream and kind form one group.
+        Groups are kept: if no letter was settled or removed since, only new ones are read."""
+        (start, end), excluded = self.bounds(), _NONE if settled else self.settled()
+        seen, known = self._groups.get((wanted, settled), start, excluded) or (wanted.first, {})
+        groups = dict(known)
+        for lot in lots_of(self.matching(replace(wanted, first=max(seen, wanted.first)), settled=settled), _GROUPED):
+            end = max(end, int(lot.numbers[-1]) + 1)
             for alike, group in _grouped(lot):
                 key = (group.stage, group.stream, group.kind, alike)
                 if key not in groups and len(groups) >= MOST_GROUPS:
                     key = (group.stage, group.stream, group.kind, _OTHERS)
                     group = replace(group, reason=_OTHERS)
                 groups[key] = groups[key].joined(group) if key in groups else group
+        self._groups.put((wanted, settled), start, excluded, end, groups)
         return sorted(groups.values(), key=lambda item: (-item.count, item.first))
 
     def _states(self, numbers: Sequence[int]) -> dict[int, LetterState]:
@@ -394,14 +404,16 @@ def unknown_letter(number: int, start: int, end: int) -> UnknownName:
 def lots_of(lots: Iterator[Lot], rows: int, size: int | None = None) -> Iterator[Lot]:
     """Regroup letters into lots of at least `rows` letters or `size` bytes, except the last one; none is much larger."""
     pending: list[Lot] = []
+    count = bytes_ = 0
     for lot in lots:
         for at in range(0, len(lot.numbers), rows):
-            pending.append(Lot(lot.numbers[at : at + rows], lot.rows.slice(at, rows)))
-            if sum(len(part.numbers) for part in pending) >= rows or (
-                size is not None and sum(part.rows.nbytes for part in pending) >= size
-            ):
+            part = Lot(lot.numbers[at : at + rows], lot.rows.slice(at, rows))
+            pending.append(part)
+            count += len(part.numbers)
+            bytes_ += 0 if size is None else part.rows.nbytes
+            if count >= rows or (size is not None and bytes_ >= size):
                 yield _joined(pending)
-                pending = []
+                pending, count, bytes_ = [], 0, 0
     if pending:
         yield _joined(pending)
 

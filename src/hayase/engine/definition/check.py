@@ -11,18 +11,23 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hayase.core.declarations import FunctionDeclaration, OperationDeclaration, PipelineDeclaration
 from hayase.core.errors import DeclarationError, Mistake, UnknownName
-from hayase.core.pipeline_file import PipelineFile
 from hayase.core.stages import Stage
 from hayase.cql.macros import Macros
+from hayase.engine.definition.connector_check import connector_mistakes
 from hayase.engine.definition.definitions import Definition, latest
 from hayase.engine.definition.stage_graph import plan
 from hayase.engine.home import Home
 
+if TYPE_CHECKING:
+    from hayase.core.pipeline_file import PipelineFile
+
 __all__ = [
     "check",
+    "check_connectors",
     "check_file",
     "check_functions",
     "check_governor",
@@ -40,7 +45,9 @@ def check(declaration: PipelineDeclaration, *, pending: bool = False) -> tuple[S
     If `pending` is true, an operation whose schema only a trial can infer is not a mistake; it gets no stage.
     """
     planned = plan(declaration)
-    mistakes = _kept(declaration, [*planned.mistakes, *_governor_mistakes(declaration)], pending)
+    open_names = _pending_names(declaration) if pending else ()
+    connectors = connector_mistakes(declaration, planned.stages, open_names)
+    mistakes = _kept(declaration, [*planned.mistakes, *_governor_mistakes(declaration), *connectors], pending)
     if mistakes:
         raise DeclarationError([mistake for _, _, mistake in mistakes])
     return planned.stages
@@ -67,7 +74,9 @@ def _placed(
     """Return the stages, or raise DeclarationError with the positions of all mistakes, including those passed as `found`
     and those of reading the file."""
     planned = plan(declaration, unread=file.unread)
-    mistakes = _kept(declaration, [*found, *planned.mistakes, *_governor_mistakes(declaration)], pending)
+    open_names = [*file.unread, *(_pending_names(declaration) if pending else ())]
+    connectors = connector_mistakes(declaration, planned.stages, open_names)
+    mistakes = _kept(declaration, [*found, *planned.mistakes, *_governor_mistakes(declaration), *connectors], pending)
     placed = [
         file.at(kind, name, mistake) if kind else mistake
         for kind, name, mistake in mistakes
@@ -76,6 +85,11 @@ def _placed(
     if file.mistakes or placed:
         raise DeclarationError([*file.mistakes, *placed])
     return planned.stages
+
+
+def _pending_names(declaration: PipelineDeclaration) -> list[str]:
+    """Return the operations whose schemas only a trial can infer; they have no stages yet."""
+    return [operation.name for operation in declaration.operations if operation.schema is None]
 
 
 def infer_operations(home: Home, declaration: PipelineDeclaration) -> PipelineDeclaration:
@@ -103,6 +117,13 @@ def with_known_schemas(home: Home, declaration: PipelineDeclaration) -> Pipeline
 def check_governor(declaration: PipelineDeclaration) -> None:
     """Raise DeclarationError if the governor's policy or one of its options does not exist or is invalid."""
     mistakes = _governor_mistakes(declaration)
+    if mistakes:
+        raise DeclarationError([mistake for _, _, mistake in mistakes])
+
+
+def check_connectors(declaration: PipelineDeclaration) -> None:
+    """Raise DeclarationError if a source names a column that its stream does not have."""
+    mistakes = list(connector_mistakes(replace(declaration, outputs=()), ()))
     if mistakes:
         raise DeclarationError([mistake for _, _, mistake in mistakes])
 

@@ -10,10 +10,11 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import PipelineDeclaration, TableDeclaration
 from hayase.core.errors import SchemaMismatch
 from hayase.core.stages import OPERATIONS, Stage
@@ -124,6 +125,7 @@ def _differences(
 ) -> Preview:
     differences = [
         *_streams(home, current, wanted.declaration),
+        *_connectors(current, wanted.declaration),
         *_tables(current, wanted.declaration, stages),
         *_stages(current, wanted.declaration, stages, anew),
         *_operations(current, wanted.changes),
@@ -153,6 +155,22 @@ def _streams(home: Home, current: Definition | None, declaration: PipelineDeclar
     for name in before:
         if name not in names:
             yield Difference("stream", name, "removed", "its records stay in the home")
+
+
+def _connectors(current: Definition | None, declaration: PipelineDeclaration) -> Iterator[Difference]:
+    """Yield the differences of sources and outputs."""
+    old = current.declaration if current else None
+    for kind, before, now in (
+        ("source", old.sources if old else (), declaration.sources),
+        ("output", old.outputs if old else (), declaration.outputs),
+    ):
+        known = {connector.name: connector for connector in before}
+        for connector in now:
+            same = known.get(connector.name) == connector
+            fate = "kept" if same else "changed in place" if connector.name in known else "added"
+            yield Difference(kind, connector.name, fate)
+        names = {connector.name for connector in now}
+        yield from (Difference(kind, name, "removed") for name in known if name not in names)
 
 
 def _tables(

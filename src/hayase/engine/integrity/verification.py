@@ -8,7 +8,7 @@
 | `state/`, `staged/` | the files that the newest manifests name: checksums of every piece |
 | `streams/` | declarations, producers, heads; logs without gaps; every segment and snapshot |
 | `tables/` | each store, by `hayase.tables` |
-| `views/`, `gates/`, `dead/` | checksums |
+| `views/`, `gates/`, `dead/`, `sources/*/files/` | checksums |
 
 Not trusted, and so not checked: `checkpoints/` and `exchange/` (of one run), `gates/*.told.json` and `*.seen.json` (figures),
 `heads/` (an unreadable head counts as none), locks, `logs/`. A pipeline may run meanwhile: files that it removes are not reported.
@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hayase.core.data_classes import dataclass
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import EnvironmentUnfit, HayaseError
 from hayase.core.stages import MAIN, OPERATIONS
+from hayase.engine import file_ledger
 from hayase.engine.batch.gate import FileGate
 from hayase.engine.batch.offsets import check_positions
 from hayase.engine.batch.state import DamagedStateFile, read_tuples, segments
@@ -32,7 +34,7 @@ from hayase.engine.commit.manifests import Commits, Manifest, check_table_read
 from hayase.engine.definition.definitions import latest, latest_version, load
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs
-from hayase.engine.results import snapshots
+from hayase.engine.results import output_positions, snapshots
 from hayase.streams import StreamLog, repeats
 from hayase.streams.home_format import check_home
 from hayase.streams.log import check_letters, pending_letters
@@ -217,6 +219,16 @@ def _small_files(home: Home) -> Iterator[Finding]:
         yield from _found(
             path, read_sealed, path, "place of a view", f"{_COPY}, or delete it: then the view gets all records again"
         )
+    for path in _names(home.path / "outputs", "*/position.json"):
+        yield from _found(path, read_sealed, path, output_positions.KIND, output_positions.REMEDY)
+    for path in _names(home.path / "outputs", "identity"):
+        yield from _found(path, read_sealed, path, output_positions.IDENTITY, output_positions.IDENTITY_REMEDY)
+    for path in _names(home.path / "outputs", "*/request.json"):
+        yield from _found(path, read_sealed, path, output_positions.REQUEST, output_positions.REQUEST_REMEDY)
+    for path in _names(home.path / "outputs", "*/notes.json"):
+        yield from _found(path, read_sealed, path, output_positions.NOTES, output_positions.NOTES_REMEDY)
+    for path in _names(home.path / "sources", "*/files/[0-9]*.json"):
+        yield from _found(path, file_ledger.read_block, path)
     for path in _names(home.path / "gates", "*.json"):
         if path.stem in (MAIN, OPERATIONS):
             yield from _found(path, FileGate(path).grants)

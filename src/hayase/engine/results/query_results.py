@@ -7,17 +7,18 @@ inputs are finished, they are final up to the greatest event time. Times are ret
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.data_classes import dataclass
+from hayase.core.data_frames import Frames
 from hayase.core.declarations import EVENT_TIME
-from hayase.core.errors import HayaseError, OffsetGone
+from hayase.core.errors import HayaseError, NotFinal, OffsetGone
 from hayase.core.times import BEGINNING, END, instant, instant_text
 from hayase.engine.results.lifespans import (
     OPEN,
@@ -34,13 +35,18 @@ from hayase.streams import Index, StreamLog, event_times
 from hayase.streams.json_columns import records
 from hayase.streams.repeats import first_rows
 
-__all__ = ["Results", "Time"]
+__all__ = ["Change", "Results", "Time"]
 
 Time = datetime | str | int
 """A point in time: a datetime, ISO text, or an integer in the unit of the stream (microseconds for timestamps)."""
 
+Change = tuple[Any, str, dict[str, Any]]
+"""A change of a relation: its event time, "+" or "-", and the row that appears or ends."""
+
 _TRIES = 64
 """How often a read is repeated because the stream was reset or trimmed meanwhile."""
+_PORTION = 1024
+"""Rows that an iteration turns into dicts at once."""
 _T = TypeVar("_T")
 
 
@@ -54,8 +60,11 @@ class _Intervals:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
-    """The records of a declared stream or of a stage's output, and the results that they represent."""
+class Results(Frames):
+    """The records of a declared stream or of a stage's output, and the results that they represent.
+
+    Iterating gives the rows of `to_arrow()` as dicts; `async for` gives the changes of `tail()`.
+    """
 
     log: StreamLog
 
@@ -77,8 +86,72 @@ class Results:
         order = np.argsort(event_times(table, self.log.declaration), kind="stable")
         return records(self.log.declaration.shown(table.take(pa.array(order))))
 
+    # -- frames and iteration ---------------------------------------------------------------------------------------
+    def to_arrow(self, at: Time | None = None, *, history: bool = False) -> pa.Table:
+        """Return the rows as an Arrow table: of a relation those that are valid `at` an instant, by default the latest final one;
+        of a stream its records, up to that instant if one is given, else all. With `history`, every row of the past with
+        `valid_from` and `valid_to`. `to_pandas`, `to_polars`, `to_duckdb` and `batches` take the same arguments."""
+        return self.reader(at, history=history).read_all()
+
+    def reader(self, at: Time | None = None, *, history: bool = False) -> pa.RecordBatchReader:
+        """Return the rows of `to_arrow` as a reader of Arrow batches. A stream is read in bounded memory, batch by batch."""
+        if history:
+            if at is not None:
+                raise HayaseError("the history has all instants; leave out `at`, or `history`")
+            return self.intervals_table().to_reader()
+        declaration = self.log.declaration
+        if declaration.lifetimes or at is not None:
+            return self.at_table(at).to_reader()
+        index = self._index()
+        batches = first_rows(self.log, index.start, index.next) if index.start < index.next else iter(())
+        shown = (declaration.shown(batch) for batch in batches)
+        return pa.RecordBatchReader.from_batches(declaration.shown_schema, shown)
+
+    def schema(self, *, history: bool = False) -> pa.Schema:
+        """Return the schema of `to_arrow`."""
+        declaration = self.log.declaration
+        if not history and not declaration.lifetimes:
+            return declaration.shown_schema
+        own = declaration.arrow_schema.empty_table().select(own_columns(declaration)).schema
+        for name in ("valid_from", "valid_to") if history else ():
+            own = own.append(pa.field(_free(name, own.names), self._times(np.empty(0, np.int64)).type))
+        return own
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.rows())
+        for batch in self.reader():
+            for first in range(0, batch.num_rows, _PORTION):
+                yield from records(batch.slice(first, _PORTION))
+
+    def tail(self, start: Literal["earliest", "now"] = "earliest", *, timeout: float | None = None) -> Iterator[Change]:
+        """Yield changes as (time, "+" or "-", row) once they are final, and wait for more: from the earliest retained one, or
+        those from now on. Records of a stream come as they are committed. It ends when the inputs are finished, or after
+        `timeout` seconds without a change."""
+        from hayase.engine.results.change_tail import ChangeTail
+
+        return iter(ChangeTail(self.log, start, timeout))
+
+    def __aiter__(self) -> AsyncIterator[Change]:
+        from hayase.engine.results.change_tail import ChangeTail
+
+        return aiter(ChangeTail(self.log))
+
+    # -- looks ----------------------------------------------------------------------------------------------------------
+    def __repr__(self) -> str:
+        from hayase.engine.results.results_view import text_of
+
+        return text_of(self)
+
+    def _repr_html_(self) -> str:
+        from hayase.engine.results.results_view import html_of
+
+        return html_of(self)
+
+    def plot(self, column: str | None = None, *, by: str | None = None, limit: int = 200, axes: Any = None) -> Any:
+        """Draw the lifetimes of rows as bars over event time, or the values of a numeric `column`, with a line for each value of
+        the column `by`; at most `limit` rows or lines, a sample of more. Needs matplotlib; returns its axes."""
+        from hayase.engine.results.results_plot import plot
+
+        return plot(self, column, by, limit, axes)
 
     # -- results --------------------------------------------------------------------------------------------------------
     def final(self) -> Any:
@@ -110,9 +183,15 @@ class Results:
 
     def changes_table(self) -> pa.Table:
         """Return the changes as an Arrow table: `event_time`, `change`, then the columns of the rows."""
-        time, sign, rows = self._consistent(self._changes)
+        return self._change_table(*self._consistent(self._changes))
+
+    def _change_table(self, time: Integers, sign: Any, rows: pa.Table) -> pa.Table:
+        return self._headed(self._times(time), sign, rows)
+
+    @staticmethod
+    def _headed(times: Any, signs: Any, rows: pa.Table) -> pa.Table:
         names = rows.column_names
-        heads = {_free(EVENT_TIME, names): self._times(time), _free("change", names): sign}
+        heads = {_free(EVENT_TIME, names): times, _free("change", names): signs}
         return pa.table([*heads.values(), *rows.columns], names=[*heads, *names])
 
     def at(self, time: Time | None = None) -> list[dict[str, Any]]:
@@ -241,10 +320,13 @@ class Results:
     def _own(self, rows: pa.Table) -> pa.Table:
         return rows.select(own_columns(self.log.declaration))
 
-    def _times(self, times: Integers) -> pa.Array:
+    @property
+    def _time_type(self) -> pa.DataType:
         declaration = self.log.declaration
-        kind = declaration.arrow_schema.field(VALID_FROM if declaration.lifetimes else declaration.time).type
-        return from_micros(times, kind, self._scale)
+        return declaration.arrow_schema.field(VALID_FROM if declaration.lifetimes else declaration.time).type
+
+    def _times(self, times: Integers) -> pa.Array:
+        return from_micros(times, self._time_type, self._scale)
 
     def _instant(self, time: Time) -> int:
         if self.log.declaration.time_unit is not None:
@@ -257,14 +339,12 @@ class Results:
     def _time_text(self, time: int) -> str:
         return instant_text(time) if self.log.declaration.time_unit is None else str(time // self._scale)
 
-    def _not_final(self, index: Index, time: int) -> HayaseError:
+    def _not_final(self, index: Index, time: int) -> NotFinal:
         name, latest = self.log.declaration.name, self._latest(index)
         if latest is None:
-            return HayaseError(
-                f'nothing of "{name}" is final yet; append records to what it reads and run the pipeline'
-            )
+            return NotFinal(f'nothing of "{name}" is final yet; append records to what it reads and run the pipeline')
         hint = "the inputs end there" if index.finished else "append later records, or finish the streams that it reads"
-        return HayaseError(
+        return NotFinal(
             f'"{name}" is final up to {self._time_text(latest)}, and {self._time_text(time)} is after that; {hint}'
         )
 

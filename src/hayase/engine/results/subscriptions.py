@@ -12,7 +12,6 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,7 +19,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from hayase.core.errors import DamagedState, DeclarationError, OffsetGone, StreamError, UnknownName
+from hayase.core.data_classes import dataclass
+from hayase.core.errors import DamagedState, OffsetGone, StreamError, UnknownName
 from hayase.core.reasons import Reason, ReasonKind
 from hayase.engine.definition.definitions import latest
 from hayase.engine.home import Home, writing
@@ -58,12 +58,8 @@ class Subscription:
 
 
 def added(views: Sequence[Subscription], view: Subscription) -> tuple[Subscription, ...]:
-    """Return the views with one more; DeclarationError if one with its stream and name exists."""
-    if any((other.stream, other.name) == (view.stream, view.name) for other in views):
-        raise DeclarationError(
-            f'there is a view "{view.name}" of "{view.stream}" already', "give the function another name"
-        )
-    return (*views, view)
+    """Return the views with one more; it replaces the one with its stream and name."""
+    return (*(other for other in views if (other.stream, other.name) != (view.stream, view.name)), view)
 
 
 class Subscriptions:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import LaneFailed
 
 __all__ = ["SparkFailure", "failure_of", "translated"]
@@ -54,6 +54,8 @@ _KNOWN: tuple[tuple[str, SparkFailure], ...] = (
     (r"OutOfMemoryError", SparkFailure("the JVM has no memory left: {line}", "give Spark more by a larger machine, or take less "
      "at once: `governor: {{seconds: 1}}`; then start again: nothing is lost")),
     (r"failed to connect back", SparkFailure("a process that Spark started took too long: {line}", _LOST, "slow")),
+    (r"ExecutorLostFailure|FetchFailed|indeterminate output",  # Spark repeats what it can without running a task twice
+     SparkFailure("an executor was lost: {line}", _LOST, "passing")),
     (r"timed out|TimeoutException", SparkFailure("something took longer than Spark waits: {line}", _LOST, "passing")),
     (r"OptionalDataException|Broken pipe|Connection reset|EOFException|Connection refused|Stream closed|socket.*closed"
      r"|no cause message",

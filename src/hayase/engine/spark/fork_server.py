@@ -26,10 +26,11 @@ import struct
 import sys
 import time
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 
+from hayase.core.data_classes import dataclass
 from hayase.engine.spark.interpreter_launcher import TAKEN
 
 __all__ = ["READY", "ForkServer", "Request"]
@@ -37,7 +38,7 @@ __all__ = ["READY", "ForkServer", "Request"]
 READY = b"ready\n"
 """Written to standard output once the server accepts requests."""
 PLANNING = (
-    "hayase.engine.spark.stream_source",
+    "hayase.engine.spark.data_source",
     "hayase.engine.spark.lane_source",
     "pyspark.sql.streaming.python_streaming_source_runner",
     "pyspark.sql.worker.commit_data_source_write",

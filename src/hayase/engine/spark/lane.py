@@ -28,13 +28,14 @@ from hayase.core.errors import LaneFailed
 from hayase.core.timeline import reach
 from hayase.engine.batch import exchange
 from hayase.engine.batch.gate import FileGate, Grants
-from hayase.engine.batch.offsets import Offset, advance, halted_stages
+from hayase.engine.batch.idleness import is_caught_up
+from hayase.engine.batch.offsets import Offset, halted_stages, ranges
 from hayase.engine.batch.outcomes import Task
 from hayase.engine.batch.small_batches import is_small
 from hayase.engine.commit.manifests import Commits
 from hayase.engine.definition.definitions import definition_of, latest_version
 from hayase.engine.home import Home
-from hayase.engine.logs import Logs, settled_end
+from hayase.engine.logs import Logs
 from hayase.engine.spark.checkpoint_files import checkpoint_location
 from hayase.engine.spark.failures import failure_of
 from hayase.engine.spark.lane_source import POLL
@@ -136,7 +137,7 @@ class Lane:
             self._before_change(planned.definition)
         self.manifest = self._commits.commit(base, self._epoch, batch, reports, now_us(), took)
         self.trouble, self.has_committed = None, True
-        self._restarts.worked()
+        self._restarts.worked(records=any(ranges(base.offset, planned, slots=1)))
         self._send_feedback()
         exchange.clear(self._home.exchange(self._lane))
         if self.manifest.version % 64 == 0:
@@ -154,13 +155,7 @@ class Lane:
 
     def is_idle(self) -> bool:
         """Whether everything that is in the logs now has been committed."""
-        definition = definition_of(self._home, latest_version(self._home)).of_lane(self._lane)
-        offset, logs = self.manifest.offset, Logs(self._home, definition)
-        # as of the start: the clock of an idle stream follows the wall clock, and would never be reached
-        end = advance(
-            offset, definition, logs, Grants(at_once=True), self._started, settled_end=settled_end(self._home)
-        )
-        return end == offset
+        return is_caught_up(self._home, self._lane, self.manifest.offset, self._started)
 
     def waiting(self) -> dict[tuple[str, str], tuple[int, int]]:
         """By stage and stream, the offset reached and the end of each queue from which records could be taken now."""
@@ -231,6 +226,7 @@ class Lane:
                 time.sleep(0.01)
         self.stop()
         self._gate.clear()
+        self._commits.sweep(self.manifest)  # what attempts on a lost executor left
 
     @property
     def run_id(self) -> str | None:

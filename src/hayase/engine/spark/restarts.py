@@ -1,16 +1,17 @@
-"""Restart policy of a lane: a budget of restarts that refills over time, and exponential backoff between failed ones."""
+"""Restart policy of a lane: a budget of restarts, spent by failures without progress, and exponential backoff between them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hayase.core.data_classes import dataclass
 
 __all__ = ["Restarts"]
 
 
 @dataclass(slots=True)
 class Restarts:
-    """A budget of `most` restarts; one is returned every `refill` seconds. Reads no clock: `moment` is a time in seconds from
-    any monotonic clock.
+    """A budget of `most` restarts; one is returned every `refill` seconds, and all of them when the lane commits records, so
+    that only a lane that fails again and again at the same place ends. Reads no clock: `moment` is a time in seconds from any
+    monotonic clock.
 
     Restarts because an interpreter started too slowly are free: the machine is busy, and giving up does not help.
 
@@ -41,6 +42,8 @@ class Restarts:
         """Return the seconds to wait before the next restart: none at first, then 1, 2, 4, up to `longest`."""
         return 0.0 if self._in_a_row <= 1 else min(self.longest, 2.0 ** (self._in_a_row - 2))
 
-    def worked(self) -> None:
-        """Reset the backoff: the lane has committed a batch."""
+    def worked(self, records: bool) -> None:
+        """Reset the backoff, because the lane has committed a batch; if that had records, also restore the budget."""
         self._in_a_row = 0
+        if records:
+            self._left = -1.0

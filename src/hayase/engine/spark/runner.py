@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from hayase.core.stages import MAIN
 from hayase.engine.commit.housekeeping import Housekeeping
-from hayase.engine.commit.ledger import Ledger
+from hayase.engine.commit.ledger import Ledger, open_ledger
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.condition import Condition
 from hayase.engine.definition.definitions import latest
@@ -21,7 +20,7 @@ from hayase.engine.home import Home, log_file
 from hayase.engine.spark.lanes import Lanes
 from hayase.engine.spark.session import local_master, open_session, warm_up
 
-__all__ = ["open_ledger", "run", "run_lanes", "run_until_idle", "start_session"]
+__all__ = ["run_lanes", "run_until_idle", "start_session"]
 
 WATCH = 0.02
 """Seconds between checks whether a lane is idle, has failed or is to stop."""
@@ -42,14 +41,6 @@ def start_session(
     session = open_session(master, log=log_file(home), verbose=verbose, on_phase=on_phase)
     warm_up(session)
     return session
-
-
-@contextlib.contextmanager
-def open_ledger(home: Home) -> Iterator[Ledger]:
-    """Yield the ledger of a home with the newest manifests applied, so that streams and tables can be read; close it on exit."""
-    with contextlib.closing(Ledger(home)) as ledger:
-        ledger.recover()
-        yield ledger
 
 
 @contextlib.contextmanager
@@ -112,30 +103,6 @@ def run_until_idle(home: Home, *, master: str | None = None, session: SparkSessi
     """Process all records that are in the streams, then stop; return the last manifest."""
     with run_lanes(home, master=master, session=session) as lanes:
         while not lanes.is_idle():
-            lanes.check()
-            time.sleep(WATCH)
-    return lanes.manifest
-
-
-def run(
-    home: Home,
-    *,
-    ledger: Ledger | None = None,
-    master: str | None = None,
-    stop: Callable[[], bool] | None = None,
-    on_commit: Callable[[Manifest], None] | None = None,
-    on_phase: Callable[[str], None] = lambda phase: None,
-    on_condition: Callable[[Condition], None] = lambda condition: None,
-) -> Manifest:
-    """Process streams as they grow, until `stop()` returns true or an interrupt; return the last manifest."""
-    never = threading.Event()
-    context = run_lanes(
-        home, ledger=ledger, master=master, awake=True,
-        on_commit=on_commit, on_phase=on_phase, on_condition=on_condition,
-    )  # fmt: skip
-    with context as lanes, contextlib.suppress(KeyboardInterrupt):
-        on_phase("running")
-        while not (stop or never.is_set)():
             lanes.check()
             time.sleep(WATCH)
     return lanes.manifest

@@ -1,94 +1,31 @@
-"""The Spark data source `format("hayase")`: reads and writes Hayase's streams, batch and streaming.
-
-    spark.read.format("hayase").option("home", "./shop").option("stream", "orders").load()
-    spark.readStream.format("hayase").load("./shop/streams/orders")
-
-The options `home` and `stream`, or the path of its directory, select the stream. `.schema(...)` may name some of the columns;
-then only these are read. Further options:
-
-    reading     from, to          offsets: records from <= offset < to; by default all records
-                since, until      event times: records since <= time < until; segments without such records are skipped
-                slices            number of tasks; by default one per core
-    streaming   start             earliest (the default) or latest: where a query without a checkpoint begins
-                max_rows          greatest number of records in one batch
-                slices            as above
-    writing     none              see `hayase.engine.spark.stream_sink`
-
-An offset of a streaming query is {"stream": name, "next": offset}. Retention does not wait for such queries: a
-query whose next records were removed fails with `OffsetGone`.
-"""
+"""Readers of `format("hayase")` for streams: the records that exist, by offsets and times, or batches as they grow."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from hayase.core.data_classes import dataclass
 from hayase.core.errors import HayaseError, OffsetGone, SchemaMismatch, StreamError, UnknownName
 from hayase.core.schemas import ddl, spark_schema
 from hayase.core.times import BEGINNING, END, instant
-from hayase.engine.spark.stream_sink import BatchWriter, StreamWriter
 from hayase.streams import Index, StreamLog, event_times
 from hayase.streams.repeats import first_rows
 from hayase.streams.segments import read_trailer
 
-__all__ = ["HayaseSource", "register"]
+__all__ = ["StreamFollower", "StreamRecords", "expected_schema", "sliced"]
 
 Span = tuple[int, int]
 """A range of records: first <= offset < next."""
-
-_PLACE = ("home", "stream", "path")
-_READING = (*_PLACE, "from", "to", "since", "until", "slices")
-_FOLLOWING = (*_PLACE, "start", "max_rows", "slices")
-_WRITING = (*_PLACE, "checkpointlocation")
-
-
-def register(session: SparkSession) -> None:
-    """Register `format("hayase")` in a session."""
-    session.dataSource.register(HayaseSource)
-
-
-class HayaseSource(DataSource):
-    """The data source that Spark knows as `hayase`: the streams of a home."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "hayase"
-
-    def schema(self) -> str:
-        _check_options(self.options, {*_READING, *_FOLLOWING, *_WRITING})
-        return ddl(spark_schema(_log(self.options).declaration.shown_schema))
-
-    def reader(self, schema: Any) -> StreamRecords:
-        _check_options(self.options, _READING)
-        return StreamRecords(_log(self.options), schema, self.options)
-
-    def streamReader(self, schema: Any) -> StreamFollower:  # noqa: N802 (Spark's name)
-        _check_options(self.options, _FOLLOWING)
-        return StreamFollower(_log(self.options), schema, self.options)
-
-    def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
-        return BatchWriter(*self._target(overwrite), schema.fieldNames())
-
-    def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802
-        return StreamWriter(*self._target(overwrite), schema.fieldNames())
-
-    def _target(self, overwrite: bool) -> tuple[Path, str]:
-        _check_options(self.options, _WRITING)
-        home, name = _place(self.options)
-        if overwrite:
-            raise HayaseError(f'stream "{name}" only grows; write to it in append mode')
-        return home, name
 
 
 @dataclass
@@ -276,45 +213,26 @@ def _wanted(schema: Any, log: StreamLog) -> pa.Schema:
     declared, name = log.declaration.shown_schema, log.declaration.name
     if log.declaration.hides_time:  # readers may still use the column's name in the log
         declared = pa.schema([*declared, log.declaration.arrow_schema.field(log.declaration.time)])
-    declared = spark_schema(declared)
+    return expected_schema(schema, spark_schema(declared), f'stream "{name}"')
+
+
+def expected_schema(schema: Any, declared: pa.Schema, what: str) -> pa.Schema:
+    """Return the schema that Spark expects; raise an error if what is read does not have these columns and types."""
     expected: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     for wanted in expected:
         if wanted.name not in declared.names:
-            raise UnknownName("column", wanted.name, declared.names, f' in stream "{name}"')
+            raise UnknownName("column", wanted.name, declared.names, f" in {what}")
         column = declared.field(wanted.name)
         if wanted.type != column.type or (column.nullable and not wanted.nullable):
             raise SchemaMismatch(
-                f'column "{wanted.name}" of stream "{name}" cannot be read as asked; its schema is '
-                f"({ddl(log.declaration.shown_schema)}): leave out .schema(...), or name a part of this one"
+                f'column "{wanted.name}" of {what} cannot be read as asked; its schema is '
+                f"({ddl(declared)}): leave out .schema(...), or name a part of this one"
             )
     return expected
 
 
-def _log(options: Mapping[str, str]) -> StreamLog:
-    return StreamLog.open(*_place(options))
-
-
 def _home(log: StreamLog) -> Path:
     return log.path.parent.parent
-
-
-def _place(options: Mapping[str, str]) -> tuple[Path, str]:
-    """Return home and stream. The path is absolute, since tasks may run in another directory."""
-    path, home, stream = options.get("path"), options.get("home"), options.get("stream")
-    if path is not None and home is None and stream is None:
-        place = Path(path.removeprefix("file://")).absolute()
-        if place.parent.name == "streams":
-            return place.parent.parent, place.name
-        raise HayaseError(f'"{path}" is not the path of a stream; write it like "<home>/streams/<name>"')
-    if path is None and home is not None and stream is not None:
-        return Path(home).absolute(), stream
-    raise HayaseError("say which stream: by the options home and stream, or by the path <home>/streams/<name> alone")
-
-
-def _check_options(options: Mapping[str, str], known: Iterable[str]) -> None:
-    for name in options:
-        if name not in known:
-            raise UnknownName("option", name, set(known) - {"checkpointlocation"}, ' of format("hayase") here')
 
 
 def _option(options: Mapping[str, str], name: str, read: Callable[[str], Any], default: Any) -> Any:

@@ -1,0 +1,187 @@
+"""One set of manifests of a home, a version for each lane, with the tables at exactly these versions.
+
+A manifest is written before its outputs are published, so the newest one may not be complete in the logs and tables yet. Then the
+one before is taken: a lane commits only when everything of the commit before is published. Logs keep what older manifests name;
+a table is opened read-only, which fixes its state, and is compared with the manifest by the marker of its newest batch.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping
+
+from hayase.core.data_classes import dataclass
+from hayase.core.declarations import StreamDeclaration, TableDeclaration
+from hayase.core.errors import HayaseError
+from hayase.core.times import BEGINNING, END
+from hayase.engine.batch.report import version_in
+from hayase.engine.commit.manifests import Commits, Manifest
+from hayase.engine.definition.definitions import Definition, StageRecord, definition_of, latest
+from hayase.engine.home import Home
+from hayase.engine.logs import Logs
+from hayase.engine.results.committed_results import is_published
+from hayase.streams.home_format import check_home
+from hayase.tables.seals import Place, place_of
+from hayase.tables.table import Table, open_reader
+
+__all__ = ["OpenTables", "Versions", "read_versions"]
+
+_ATTEMPTS = 200
+_PAUSE = 0.01
+"""Seconds between two looks at a home whose last commit is being published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Manifests by lane, the stages as their lanes run them, and the tables that were asked for."""
+
+    home: Home
+    definition: Definition
+    """The newest definition that a lane runs; before the first batch, the newest one of the home."""
+    manifests: Mapping[str, Manifest]
+    stages: Mapping[str, StageRecord]
+    tables: Mapping[str, Table]
+
+    def manifest_of(self, stage: str) -> Manifest:
+        """Return the manifest of the lane that runs a stage."""
+        return self.manifests[self.stages[stage].lane]
+
+    def clock(self, stage: str) -> int | None:
+        """Return the latest event time up to which a stage has processed everything; None if there is none."""
+        positions = self.manifest_of(stage).offset.positions.get(stage, {}).values()
+        clock = min((position.clock for position in positions), default=BEGINNING)
+        if clock >= END:
+            clock = max(position.peak for position in positions) + 1
+        return None if clock <= BEGINNING + 1 else clock - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _TableState:
+    """A table that is open at a fixed state: its place on disk, its generation, and the marker of its newest batch."""
+
+    place: Place | None
+    declaration: TableDeclaration
+    generation: str | None
+    marker: bytes
+    table: Table
+
+
+class OpenTables:
+    """Read-only tables that this process has open, each at its newest state and at the one after the batch before. The tables of
+    a lane take a batch in one after the other; with both states, a set of tables of one version can be had meanwhile."""
+
+    def __init__(self, home: Home):
+        self._home = home
+        self._open: dict[str, list[_TableState]] = {}
+        self._lock = threading.Lock()
+
+    def states(self, declaration: TableDeclaration) -> list[_TableState]:
+        """Return the states of a table that are at hand, the newest first. A table is closed when nobody refers to it."""
+        path = self._home.table(declaration.name)
+        with self._lock:
+            place = place_of(path)
+            known = self._open.get(declaration.name, [])
+            if known and place is not None and (known[0].place, known[0].declaration) == (place, declaration):
+                return known
+            table = open_reader(path, declaration)
+            weakref.finalize(table, table.store.close)
+            state = _TableState(place, declaration, table.generation(), table.newest_marker(), table)
+            before = [each for each in known if (each.generation, each.marker) != (state.generation, state.marker)]
+            self._open[declaration.name] = [state, *before[:1]]
+            return self._open[declaration.name]
+
+    def close(self) -> None:
+        """Let go of all tables."""
+        with self._lock:
+            self._open.clear()
+
+
+def read_versions(
+    home: Home, tables: OpenTables, wanted: Collection[str] | None = None, pause: Callable[[float], None] = time.sleep
+) -> Versions:
+    """Return the newest versions of all lanes that can be read, with the `wanted` tables, or all."""
+    check_home(home.path)
+    newest = latest(home)
+    if newest is None:
+        raise HayaseError(f"no pipeline was declared in {home.path} yet", "run one there first, with `hayase run`")
+    for _ in range(_ATTEMPTS):
+        chosen = [_readable(home, lane, newest, tables, wanted) for lane in newest.lanes]
+        if all(chosen):
+            return _together(home, newest, [each for each in chosen if each is not None])
+        pause(_PAUSE)
+        newest = latest(home) or newest
+    raise HayaseError(
+        f"the last commit of {home.path} is not complete in its streams and tables",
+        "start the pipeline, which completes it, then ask again",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _LaneVersion:
+    """A manifest of a lane whose outputs can be read, and the part of the definition that it ran."""
+
+    lane: str
+    manifest: Manifest
+    definition: Definition
+    tables: Mapping[str, Table]
+
+
+def _readable(
+    home: Home, lane: str, newest: Definition, tables: OpenTables, wanted: Collection[str] | None
+) -> _LaneVersion | None:
+    """Return the newest version of a lane that is complete; None if neither of the last two is."""
+    commits = Commits(home, lane)
+    last = commits.latest()
+    for manifest in (last, *_before(commits, last)):
+        version = manifest.offset.definition
+        definition = (definition_of(home, version) if version else newest).of_lane(lane)
+        opened = _outputs(home, definition, manifest, tables, wanted)
+        if opened is not None:
+            return _LaneVersion(lane, manifest, definition, opened)
+    return None
+
+
+def _before(commits: Commits, manifest: Manifest) -> tuple[Manifest, ...]:
+    if manifest.version <= 1:
+        return (Manifest(),) if manifest.version else ()
+    return (commits.load(manifest.version - 1),) if commits.path_of(manifest.version - 1).exists() else ()
+
+
+def _outputs(
+    home: Home, definition: Definition, manifest: Manifest, tables: OpenTables, wanted: Collection[str] | None
+) -> dict[str, Table] | None:
+    """Return the wanted tables of a lane if its outputs are as the manifest says, else None."""
+    logs, opened = Logs(home, definition), {}
+    for record in definition.records:
+        if isinstance(record.output, StreamDeclaration):
+            if not is_published(logs[record.name], record, manifest):
+                return None
+        elif wanted is None or record.name in wanted:
+            states = [state for state in tables.states(record.output) if _is_at(state, record, manifest)]
+            if not states:
+                return None
+            opened[record.name] = states[0].table
+    return opened
+
+
+def _is_at(state: _TableState, record: StageRecord, manifest: Manifest) -> bool:
+    """Whether a table has ingested the batches up to the manifest, and none after it."""
+    if record.name not in manifest.offset.positions:
+        return True
+    if state.generation is None or not record.generation <= int(state.generation) <= manifest.offset.definition:
+        return False
+    return version_in(state.marker, record.lane) == manifest.ends.get(record.name, 0)
+
+
+def _together(home: Home, newest: Definition, lanes: list[_LaneVersion]) -> Versions:
+    definition = max((lane.definition for lane in lanes), key=lambda each: each.version)
+    definition = definition_of(home, definition.version) if definition.version != newest.version else newest
+    return Versions(
+        home,
+        definition,
+        {lane.lane: lane.manifest for lane in lanes},
+        {record.name: record for lane in lanes for record in lane.definition.records},
+        {name: table for lane in lanes for name, table in lane.tables.items()},
+    )
