@@ -65,7 +65,7 @@ class RunningShop:
             self.http.close()
         self.process.send_signal(signal.SIGINT)
         try:
-            self.process.wait(90)
+            self.process.wait(300)
         finally:
             self.process.kill()
             if self.url:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import typer
 from hayase.cli.pipeline_location import home_of
 from hayase.cli.terminal import errors, is_verbose
 from hayase.core.errors import HayaseError
+from hayase.core.signal_event import SignalEvent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,7 +79,7 @@ def interruptible(work: Callable[[], _T], control: Control) -> _T:
 
     Ctrl-C only sets a mark here: raised while the thread starts, it would leave the statement running.
     """
-    interrupts = threading.Event()
+    interrupts = SignalEvent()
     before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.set())
     try:
         with ThreadPoolExecutor(1) as pool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from hayase.connectors.status import Role, connector_named
 from hayase.connectors.transfers import run_transfer
 from hayase.core.log_files import LogFormat
+from hayase.core.signal_event import SignalEvent
 from hayase.engine.definition.definitions import load
 from hayase.engine.home import Home
 
@@ -29,7 +30,7 @@ after every 700, as is usual, takes longer than to decode them."""
 
 def main(home: Home, role: Role, name: str, version: int) -> None:
     """Move the records of a connector until standard input ends or a signal asks to stop."""
-    stop = threading.Event()
+    stop = SignalEvent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pipeline, which closes our input
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.Thread(target=_await_end, args=(stop,), name="input", daemon=True).start()
@@ -38,7 +39,7 @@ def main(home: Home, role: Role, name: str, version: int) -> None:
     run_transfer(home, declaration, connector_named(declaration, role, name), stop.wait)
 
 
-def _await_end(stop: threading.Event) -> None:
+def _await_end(stop: SignalEvent) -> None:
     while os.read(0, 4096):
         pass
     stop.set()

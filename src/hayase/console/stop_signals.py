@@ -6,9 +6,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+
+from hayase.core.signal_event import SignalEvent
 
 __all__ = ["INTERRUPTED", "Stopping", "starting"]
 
@@ -49,7 +50,7 @@ class Stopping:
     """
 
     def __init__(self) -> None:
-        self._requested = threading.Event()
+        self._requested = SignalEvent()
         self._signals = 0
 
     def __bool__(self) -> bool:
