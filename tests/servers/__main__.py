@@ -10,10 +10,20 @@ from servers.iceberg import fetch_iceberg
 from servers.kafka import fetch_kafka
 from servers.postgres import fetch_postgres
 from servers.process import Missing
+from servers.promtool import fetch_promtool
 from servers.s3 import fetch_s3
 from servers.schema_registry import fetch_schema_registry
 
-PARTS = (fetch_kafka, fetch_schema_registry, fetch_postgres, fetch_s3, fetch_azure, fetch_gcs, fetch_iceberg)
+PARTS = (
+    fetch_kafka,
+    fetch_schema_registry,
+    fetch_postgres,
+    fetch_s3,
+    fetch_azure,
+    fetch_gcs,
+    fetch_iceberg,
+    fetch_promtool,
+)
 
 for fetch in PARTS:
     try:

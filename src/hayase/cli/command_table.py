@@ -1,6 +1,6 @@
 """The table of commands: the module of each, and its panel in the help. A command is built when it is asked for.
 
-Building a command imports its module and inspects its function; `hayase query` needs one of 27. Typer converts every parameter with
+Building a command imports its module and inspects its function; `hayase query` needs one of 28. Typer converts every parameter with
 Pydantic, which takes 0.07 s to import, also those that are not given; so parameters that need no conversion are kept from it.
 """
 
@@ -25,6 +25,7 @@ COMMANDS = {
     "doctor": ("machine", "Begin"),
     "run": ("run", "Work"),
     "top": ("top", "Work"),
+    "health": ("health", "Work"),
     "append": ("append", "Work"),
     "streams": ("streams", "Work"),
     "sources": ("connectors", "Work"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -21,13 +20,12 @@ from hayase.cli.terminal import (
     Master,
     PipelineFile,
     Verbose,
-    errors,
     is_verbose,
     output,
 )
+from hayase.cli.tokens import TOKEN, token_of
 from hayase.console.log_output import log_output
 from hayase.console.stop_signals import Stopping, starting
-from hayase.core.errors import HayaseError
 from hayase.core.log_files import LogFormat
 
 if TYPE_CHECKING:
@@ -50,7 +48,6 @@ LOOK = 0.05
 REDRAW = 0.25
 """Seconds between two frames."""
 SERVED_AT, SQL_AT = "127.0.0.1:8421", "127.0.0.1:5433"
-TOKEN = "HAYASE_TOKEN"  # noqa: S105 - where it stands, not what it is
 
 Plain = Annotated[bool, typer.Option("--plain", help="Lines of text instead of the live view.")]
 
@@ -132,7 +129,7 @@ def run(
         raise typer.BadParameter("a certificate is for SQL; give --sql too", param_hint="--certificate")
     if in_process and master is not None:
         raise typer.BadParameter("a run in this process has no Spark master; leave one out", param_hint="--in-process")
-    token = None if place is None and sql is None else _token(token_file)
+    token = None if place is None and sql is None else token_of(token_file)
     pipeline = Pipeline.from_file(file, home)
     with log_output(verbose=is_verbose(), file=log_file, form=log_format), contextlib.ExitStack() as asked:
         if sql is not None:
@@ -235,21 +232,6 @@ def _watch(home: Home, lanes: RunningLanes, display: Display, stopping: Stopping
     show(time.monotonic())
 
 
-def _token(file: Path | None) -> str | None:
-    """Return the token for requests, from the file or the environment: on the command line every user could see it."""
-    if file is None:
-        return os.environ.get(TOKEN) or None
-    try:
-        if file.stat().st_mode & 0o077:
-            errors().print(f"{file} can be read by others: `chmod 600 {file}`", style="yellow", markup=False)
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeError) as error:
-        raise HayaseError(f'the token cannot be read from "{file}": {error}; check the name') from error
-    if not token:
-        raise HayaseError(f'there is no token in "{file}"; write one into it')
-    return token
-
-
 @contextlib.contextmanager
 def _sql_served(home: Home, address: str, token: str | None, certificate: Path | None) -> Iterator[None]:
     """Serve the home over PostgreSQL's protocol inside the block."""
@@ -318,5 +300,5 @@ def demo(
     from hayase.demo.runner import Options, run_demo
 
     with log_output(verbose=is_verbose(), file=log_file, form=log_format):
-        if not run_demo(Options(seconds, home, master, plain or is_verbose(), fast, keep, token=_token(None))):
+        if not run_demo(Options(seconds, home, master, plain or is_verbose(), fast, keep, token=token_of(None))):
             raise typer.Exit(1)

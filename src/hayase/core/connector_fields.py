@@ -181,6 +181,7 @@ OUTPUTS: Mapping[str, FieldTable] = {
             "key, and an empty message when there is none any more.", "changes",
         ),
         Field("key", NAMES, "Columns that are the key of the message.", []),
+        Field("format", choice("json"), "How the value of a message is written.", "json"),
         *_SECURITY,
     )),
     "postgres": FieldTable((
