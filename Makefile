@@ -136,4 +136,4 @@ lock: setup  ## pin the newest versions that pyproject.toml allows
 	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --constraint requirements.lock --group fuzz \
 	  -o requirements-fuzz.lock && \
 	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --constraint requirements.lock --group services \
-	  --extra kafka --extra lake --extra postgres pyproject.toml -o requirements-services.lock
+	  --extra kafka --extra lake --extra postgres --extra traces pyproject.toml -o requirements-services.lock

@@ -298,17 +298,18 @@ class DeclaredPipeline:
         serve: str | None = None,
         token: str | None = None,
         master: str | None = None,
+        traces: str | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Manifest:
         """Process the streams as they grow, until `stop()` returns true or a signal arrives; the running batch is finished.
 
         `serve` is an address like 127.0.0.1:8421 at which tables, streams and queries are served over HTTP meanwhile. An address
-        that other machines can reach needs a `token`, which every request must then send. With `spark=False` it runs in this
-        process: the same home, the same results.
+        that other machines can reach needs a `token`, which every request must then send. `traces` is the address of an
+        OpenTelemetry collector. With `spark=False` it runs in this process: the same home, the same results.
         """
         from hayase.pipeline_run import WATCH, Place
 
-        with self._lanes(Place(spark, master, serve, token)) as lanes, contextlib.suppress(KeyboardInterrupt):
+        with self._lanes(Place(spark, master, serve, token, traces)) as lanes, contextlib.suppress(KeyboardInterrupt):
             while stop is None or not stop():
                 lanes.check()
                 time.sleep(WATCH)
@@ -321,6 +322,7 @@ class DeclaredPipeline:
         serve: str | None = None,
         token: str | None = None,
         master: str | None = None,
+        traces: str | None = None,
         on_progress: Callable[[Progress], object] | None = None,
     ) -> BackgroundRun:
         """Run the pipeline in the background until `stop()`, or until the program ends; arguments as those of `run`.
@@ -335,7 +337,7 @@ class DeclaredPipeline:
             return self._run
         with self.home.lock():
             self.apply()
-        place, session = Place(spark, master, serve, token), None
+        place, session = Place(spark, master, serve, token, traces), None
         if spark:  # here, since a JVM that another thread starts while this one runs may crash between fork and exec
             from hayase.engine.spark.runner import start_session
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hayase.core.data_classes import dataclass
 from hayase.core.errors import HayaseError
+from hayase.engine.batch_traces import traced_batches
 from hayase.engine.commit.ledger import Ledger, open_ledger
 from hayase.engine.commit.ledger import progress as newest_manifest
 from hayase.engine.commit.manifests import Manifest
@@ -39,6 +40,8 @@ class Place:
     master: str | None = None
     serve: str | None = None
     token: str | None = None
+    traces: str | None = None
+    """The address of the collector that gets a trace of every batch."""
 
 
 @contextlib.contextmanager
@@ -56,6 +59,7 @@ def running_lanes(
 
     with (
         open_ledger(home) as ledger,
+        traced_batches(ledger, place.traces),
         subscriptions as views,
         _served(ledger, place.serve, place.token) as status,
         Connectors(home),

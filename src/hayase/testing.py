@@ -93,6 +93,7 @@ class Trial(Pipeline):
         serve: str | None = None,
         token: str | None = None,
         master: str | None = None,
+        traces: str | None = None,
         stop: Callable[[], bool] | None = None,
         batch_rows: int | None = None,
     ) -> Manifest:
@@ -100,7 +101,8 @@ class Trial(Pipeline):
 
         A trial uses neither Spark nor HTTP and stops by itself, so the other arguments of `Pipeline.run` are refused.
         """
-        for name, value in (("spark", spark), ("serve", serve), ("token", token), ("master", master), ("stop", stop)):
+        refused = {"spark": spark, "serve": serve, "token": token, "master": master, "traces": traces, "stop": stop}
+        for name, value in refused.items():
             if value:
                 raise HayaseError(f"a trial runs in this process until idle and takes no {name}; use Pipeline.run")
         FileGate(self.home.gate(MAIN)).set(Grants() if batch_rows is None else Grants(limit=batch_rows))

@@ -96,6 +96,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    traces: Annotated[
+        str | None,
+        typer.Option(
+            "--traces",
+            metavar="URL",
+            help="Send a trace of every batch to this OpenTelemetry collector (OTLP over HTTP), such as http://127.0.0.1:4318.",
+            show_default=False,
+        ),
+    ] = None,
     in_process: Annotated[
         bool,
         typer.Option(
@@ -134,7 +143,7 @@ def run(
     with log_output(verbose=is_verbose(), file=log_file, form=log_format), contextlib.ExitStack() as asked:
         if sql is not None:
             asked.enter_context(_sql_served(pipeline.home, sql, token, certificate))
-        where = Place(not in_process, master, place, token)
+        where = Place(not in_process, master, place, token, traces)
         _run(pipeline, where, until_idle=until_idle, plain=plain or is_verbose())
 
 
@@ -157,10 +166,12 @@ def _run(pipeline: Pipeline, place: Place, *, until_idle: bool, plain: bool) -> 
         start_up = stack.enter_context(contextlib.ExitStack())
         start_up.enter_context(starting(console.print, "Spark" if place.spark else "the pipeline"))
         from hayase.connectors.supervision import Connectors
+        from hayase.engine.batch_traces import traced_batches
         from hayase.engine.commit.ledger import open_ledger
         from hayase.engine.home_watch import input_ends
 
         ledger = stack.enter_context(open_ledger(pipeline.home))
+        stack.enter_context(traced_batches(ledger, place.traces))
         status = None
         if place.serve is not None:
             status = stack.enter_context(_served(console, ledger, place.serve, place.token))

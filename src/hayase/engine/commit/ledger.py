@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from hayase.core.stages import MAIN
 from hayase.engine.batch.offsets import Offset
-from hayase.engine.commit.manifests import Commits, Manifest
+from hayase.engine.commit.manifests import BatchTimes, Commits, Manifest
 from hayase.engine.commit.tables import Tables
 from hayase.engine.definition.definitions import Definition, definition_of, latest
 from hayase.engine.home import Home
@@ -26,11 +26,13 @@ class Ledger:
     def __init__(self, home: Home):
         self.home, self.tables = home, Tables(home)
         self._commits: dict[str, Commits] = {}
+        self.on_batch: Callable[[BatchTimes], None] = lambda times: None
+        """Called after every batch, in the thread that commits."""
 
     def of(self, lane: str) -> Commits:
         """Return the commits of a lane."""
         if lane not in self._commits:
-            self._commits[lane] = Commits(self.home, lane, self.tables)
+            self._commits[lane] = Commits(self.home, lane, self.tables, lambda times: self.on_batch(times))
         return self._commits[lane]
 
     def recover(self) -> Manifest:

@@ -9,8 +9,9 @@ renamed into their streams; a part that is no longer there has been published, w
 from __future__ import annotations
 
 import os
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import groupby
 from pathlib import Path
@@ -45,7 +46,7 @@ from hayase.streams.stream_ends import Ends, ends_of, write_ends
 if TYPE_CHECKING:
     from hayase.tables.table import Table
 
-__all__ = ["Commits", "Manifest", "check_table_read"]
+__all__ = ["BatchTimes", "Commits", "Manifest", "check_table_read"]
 
 _KIND = "manifest"
 _REMEDY = f"put back a copy from a backup, or let all stages begin anew: {BEGIN_ANEW}"
@@ -117,11 +118,30 @@ class Manifest:
         return {ref.file for buckets in self.states.values() for refs in buckets.values() for ref in segments(refs)}
 
 
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """When a batch that was just committed was where: its reports were there, its manifest was renamed, and its outputs were
+    published, by the wall clock in nanoseconds. `base` is the manifest before it."""
+
+    lane: str
+    base: Manifest
+    manifest: Manifest
+    reported: int
+    renamed: int
+    published: int
+
+
 class Commits:
     """The manifests of a lane. Only the process that owns the `Ledger` writes them; any process may read them."""
 
-    def __init__(self, home: Home, lane: str, tables: Tables | None = None):
-        self.home, self.lane = home, lane
+    def __init__(
+        self,
+        home: Home,
+        lane: str,
+        tables: Tables | None = None,
+        on_batch: Callable[[BatchTimes], None] = lambda times: None,
+    ):
+        self.home, self.lane, self._on_batch = home, lane, on_batch
         self.directory = home.commits(lane)
         self.tables = tables or Tables(home)
         self.done = Manifest()
@@ -202,7 +222,7 @@ class Commits:
         self, base: Manifest, epoch: str, batch: int, reports: Sequence[Report], now: int, seconds: float = 0.0
     ) -> Manifest:
         """Commit the reports of all buckets as the next manifest and apply it. `seconds` is the duration of the batch."""
-        planned = reports[0].batch
+        planned, reported = reports[0].batch, time.time_ns()
         definition = load(self.home, planned.end.definition).of_lane(self.lane)
         merged = self._merge_placed(definition, base.version + 1, reports, now)
         manifest = _successor(definition, base, epoch, batch, reports, now)
@@ -215,12 +235,14 @@ class Commits:
             reach("directories synced")
             write_atomic(path, seal(_KIND, manifest.as_json()))
         reach("manifest renamed")
+        renamed = time.time_ns()
         self._tell_head(manifest)
         self._carry_out(manifest)
         reach("outputs published")
         if base.offset.definition == planned.end.definition:  # a batch that switches the definition reads no records
             self._tell_ends(manifest)
         self.done = manifest
+        self._on_batch(BatchTimes(self.lane, base, manifest, reported, renamed, time.time_ns()))
         for placed in (placed for report in reports for placed in report.placed):
             (self.home.staged(self.lane) / placed.file).unlink(missing_ok=True)
         for file in base.files() - manifest.files():
