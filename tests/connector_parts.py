@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -168,6 +170,8 @@ class Numbers(Source):
         self.identity, self._count = "numbers", int(options["count"])
         if options.get("broken"):
             raise EndpointError("the numbers are gone", "look for them")
+        if options.get("dies"):
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def starts(self) -> dict[str, int]:
         return {"0": 0}

@@ -24,6 +24,7 @@ from hayase.core.pipeline_text import pipeline_text
 from hayase.engine.commit.housekeeping import run_housekeeping
 from hayase.engine.definition.check import check_file
 from hayase.engine.definition.diff import preview
+from hayase.serving.connector_figures import connector_notices
 from library_stand_ins import replace_in
 
 NUMBERS = "connector_parts:Numbers"
@@ -376,18 +377,35 @@ def test_retention_keeps_what_an_output_has_not_delivered(tmp_path: Path) -> Non
     assert p.stream("numbers").table().num_rows == 0
 
 
+def wait_for(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 600
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_process_that_dies_is_a_problem_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent.parent)  # where the module of the source lies
+    p = numbers(tmp_path / "home", dies="yes")
+    p.apply()
+    source = p.declaration.sources[0]
+    with p.home.lock(), Connectors(p.home):
+        wait_for(lambda: status_of(p.home, "sources", source).attempts >= 2)
+        dying = status_of(p.home, "sources", source)
+        (problem,) = [notice.text for notice in connector_notices([dying], dying.again or 0)]
+    assert dying.state == "retrying"
+    assert (dying.error or "").startswith("its process has ended by SIGKILL; see ")
+    assert problem.startswith(
+        'the source of "numbers" failed 2 times and is being tried again: its process has ended by SIGKILL'
+    )
+
+
 def test_processes_of_connectors_start_change_and_end_with_the_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(Path(__file__).parent.parent)  # where the module of the source lies
     p = numbers(tmp_path / "home", count=5)
     p.apply()
-
-    def wait_for(holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 600
-        while not holds():
-            assert time.monotonic() < deadline, states()
-            time.sleep(0.05)
 
     def count() -> int:
         return p.stream("numbers").table().num_rows

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from types import TracebackType
 
-from hayase.connectors.status import ROLES, Connector, Role, connectors_of
+from hayase.connectors.status import ROLES, Connector, Figures, Role, connector_named, connectors_of
 from hayase.connectors.transfers import FIRST_PAUSE, LONGEST_PAUSE
+from hayase.core.clock import now_us
 from hayase.core.data_classes import dataclass
 from hayase.core.declarations import PipelineDeclaration
 from hayase.engine.definition.definitions import Definition, definition_of, latest_version
@@ -35,6 +37,12 @@ class _Child:
     started: float
     pause: float = FIRST_PAUSE
     again_at: float | None = None
+    deaths: int = 0
+    """How often its process has ended by itself, each time soon after it was started."""
+    died: int | None = None
+    """When that began, in microseconds."""
+    figures: Figures | None = None
+    """What is shown until it is started again."""
 
 
 class Connectors:
@@ -95,15 +103,19 @@ class Connectors:
         moment = time.monotonic()
         if child.again_at is None:
             if moment - child.started > 2 * LONGEST_PAUSE:
-                child.pause = FIRST_PAUSE
+                child.pause, child.deaths, child.died = FIRST_PAUSE, 0, None
+            child.deaths, child.died = child.deaths + 1, child.died or now_us()
+            error = f"its process has ended {_way_of(child.process.returncode)}; see {self._home.connector_log}"
+            connector = connector_named(definition.declaration, *key)
+            child.figures = Figures(self._home, key[0], connector)
+            child.figures.fail(error, child.deaths, child.died, child.pause)
+            _logger.warning('"%s" is tried again in %.1f s: %s', key[1], child.pause, error)
             child.again_at, child.pause = moment + child.pause, min(2 * child.pause, LONGEST_PAUSE)
-            _logger.warning(
-                'the process of "%s" has ended (%s) and is started again; see %s',
-                key[1], child.process.returncode, self._home.connector_log,
-            )  # fmt: skip
         elif moment >= child.again_at:
             _ask_to_end(child.process)  # nobody reads what it was asked with
             child.process, child.started, child.again_at = self._start(key, definition), moment, None
+        elif child.figures is not None:
+            child.figures.show("retrying")
 
     def _start(self, key: tuple[Role, str], definition: Definition) -> subprocess.Popen[bytes]:
         role, name = key
@@ -124,6 +136,16 @@ class Connectors:
 def _declared(declaration: PipelineDeclaration, role: Role, connector: Connector) -> object:
     """Return what a process depends on: the connector, and the stream of a source."""
     return (connector, declaration.stream(connector.name) if role == "sources" else None)
+
+
+def _way_of(code: int) -> str:
+    """Say how a process has ended."""
+    if code >= 0:
+        return f"with exit code {code}"
+    try:
+        return f"by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"by signal {-code}"
 
 
 def _ask_to_end(process: subprocess.Popen[bytes]) -> None:
