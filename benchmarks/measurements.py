@@ -41,6 +41,7 @@ NAMES = (
     "governor",
     "operations",
     "connectors",
+    "growth",
 )
 MEASURED = "measured"
 MI = 2**20
@@ -445,6 +446,7 @@ SECTIONS = (
     Section("Nexmark", "nexmark", nexmark),
     Section("Linear Road", "linear_road", linear_road),
     Section("Sources and outputs", "connectors", engine),
+    Section("Growth", "growth", engine),
 )
 
 
