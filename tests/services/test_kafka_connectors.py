@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import hayase as hy
+from hayase.connectors import kafka_source
 from hayase.connectors.status import status_of
 from hayase.core.errors import EndpointError, PositionMoved
 from servers.kafka import PASSWORD, USER, Kafka
@@ -242,6 +243,40 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_that_names_its_place(kaf
     assert f'topic "{orders}", partition 0, offset 2' in letters[1]["reason"]
     p.replay(1, edit=lambda record: {**record, "user": "u1", "amount": 7})
     assert sorted(p.stream("orders").table().column("amount").to_pylist()) == [1, 2, 7]
+
+
+def test_places_behind_aborted_messages_are_those_of_the_topic(kafka: Kafka, tmp_path: Path) -> None:
+    orders = topic(kafka, 2)
+    producer = Producer({**kafka.client(), "transactional.id": uuid4().hex})
+    producer.init_transactions(PATIENCE)
+    for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        for partition in (0, 1, 0, 1):
+            producer.produce(orders, b"no JSON", partition=partition)
+        assert producer.flush(PATIENCE) == 0  # an abort would take back what is not sent
+        end(PATIENCE)
+    p = shop(kafka, tmp_path / "home", orders)
+    p.run_until_idle(spark=False)
+    places = sorted(letter["reason"].partition(": ")[0] for letter in p.dead_letters())
+    # each transaction has two messages and a marker in a partition; the second one was aborted
+    assert places == [f'topic "{orders}", partition {n}, offset {at}' for n in (0, 1) for at in (0, 1, 6, 7)]
+
+
+def test_the_client_fetches_again_as_soon_as_its_queue_has_room(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, Any]] = []
+
+    def consumer(settings: dict[str, Any]) -> Consumer:
+        given.append(settings)
+        return Consumer(settings)
+
+    monkeypatch.setattr(kafka_source, "Consumer", consumer)
+    orders = topic(kafka, 1)
+    send(kafka, orders, [order(1)])
+    shop(kafka, tmp_path / "home", orders).run_until_idle(spark=False)
+    # by itself it pauses for a second, in which a queue that is read at 100 MB/s has long been empty
+    assert [settings["fetch.queue.backoff.ms"] <= 50 for settings in given] == [True]
 
 
 def test_columns_come_from_key_headers_partition_offset_and_timestamp(kafka: Kafka, tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
-from itertools import groupby, repeat
+from itertools import pairwise, repeat
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -40,6 +41,9 @@ MOST_BYTES = 16 << 20
 """Messages and bytes in one read."""
 LINGER = 0.05
 """Seconds in which messages are collected, so that a slow topic does not make an append of each message."""
+BACKOFF = 10
+"""Milliseconds after which the client fetches again when its queue was full. By itself it waits a second, in which the queue runs
+empty: most of the time of a backlog was this wait."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -70,6 +74,7 @@ class KafkaSource(Source):
             "enable.partition.eof": True,
             "queued.max.messages.kbytes": 65_536,
             "fetch.wait.max.ms": 100,
+            "fetch.queue.backoff.ms": BACKOFF,
         })  # fmt: skip
         self._admin = AdminClient(settings)
         self._upserts: Upserts | None = None
@@ -118,13 +123,14 @@ class KafkaSource(Source):
                 self._upserts.load()
             self._consumer.assign([TopicPartition(self._topic, int(each), at) for each, at in positions.items()])
         taken: dict[str, _Taken] = {}
-        for messages in self._received(patience):
-            events = [message for message in messages if message.error() is not None]
-            if events:
+        for messages in self._received(patience, taken):
+            events = []
+            if any(map(Message.error, messages)):
+                events = [message for message in messages if message.error() is not None]
                 messages = [message for message in messages if message.error() is None]
-            for number, run in groupby(messages, Message.partition):
-                self._take(taken.setdefault(str(number), _Taken()), list(run))
-            for partition in map(str, set(map(Message.partition, messages))):
+            for number, run in _runs(messages):
+                partition = str(number)
+                self._take(taken.setdefault(partition, _Taken()), run)
                 self._at[partition] = taken[partition].offsets[-1] + 1
             for event in events:
                 self._take_event(event, positions)
@@ -152,25 +158,28 @@ class KafkaSource(Source):
             with explained(self._options):
                 raise KafkaException(error)
 
-    def _received(self, patience: float) -> Iterator[list[Message]]:
-        """Yield messages, waiting for the first at most `patience`, and then shortly for more. Some thousands come at a time: the
-        objects of messages are many, and are to be gone before the garbage collector looks at them."""
+    def _received(self, patience: float, taken: Mapping[str, _Taken]) -> Iterator[list[Message]]:
+        """Yield messages, waiting for the first at most `patience`, and then shortly for more, until enough of them are `taken`.
+        Some thousands come at a time: the objects of messages are many, and are to be gone before the garbage collector looks at
+        them."""
         with explained(self._options):
             messages = self._consumer.consume(1, patience)
-        until, count, size = time.monotonic() + LINGER, 0, 0
+        until = time.monotonic() + LINGER
         while messages:
-            count, size = count + len(messages), size + sum(map(len, filter(None, map(Message.value, messages))))
             is_last = len(messages) < AT_ONCE and time.monotonic() >= until
             yield messages
-            if is_last or count >= MOST_MESSAGES or size >= MOST_BYTES:
+            count = sum(len(each.values) for each in taken.values())
+            if is_last or count >= MOST_MESSAGES or sum(each.size for each in taken.values()) >= MOST_BYTES:
                 return
             with explained(self._options):
                 messages = self._consumer.consume(AT_ONCE, max(0.0, min(LINGER, until - time.monotonic())))
 
     def _take(self, taken: _Taken, messages: list[Message]) -> None:
         """Take what is needed of messages of one partition."""
-        taken.values += map(Message.value, messages)
-        taken.offsets += map(Message.offset, messages)
+        values = list(map(Message.value, messages))
+        taken.values += values
+        taken.size += sum(map(len, filter(None, values)))
+        taken.offsets += _offsets(messages)
         if self._upserts is not None:
             taken.keys += map(_text, map(Message.key, messages))
             taken.times += [milliseconds * 1_000 for _, milliseconds in map(Message.timestamp, messages)]
@@ -229,7 +238,7 @@ class KafkaSource(Source):
             refused.add(at)  # who is asked for its place is refused
             return self._place(partition, taken.offsets[at])
 
-        values = [value or b"" for value in taken.values] if None in taken.values else taken.values
+        values = taken.values if all(taken.values) else [value or b"" for value in taken.values]
         return self._decode(values, self._setting.now(), place, taken.extra)
 
     def _place(self, partition: str, offset: int) -> str:
@@ -296,11 +305,30 @@ class _Taken:
     extra: dict[str, list[Any]] = field(default_factory=dict)
     keys: list[str | None] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
+    size: int = 0
+    """Bytes of all values."""
 
     def only(self, places: Sequence[int]) -> _Taken:
         """Return values, offsets and columns of the messages at some places."""
         extra = {name: [column[at] for at in places] for name, column in self.extra.items()}
         return _Taken([self.values[at] for at in places], [self.offsets[at] for at in places], extra)
+
+
+def _runs(messages: list[Message]) -> Iterator[tuple[int, list[Message]]]:
+    """Yield the messages of each partition in their order, those that follow each other together. The client gives many of one
+    partition in a row."""
+    partitions = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
+    cuts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(messages)]
+    for first, end in pairwise(cuts):
+        if first < end:
+            yield int(partitions[first]), messages[first:end]
+
+
+def _offsets(messages: list[Message]) -> Iterable[int]:
+    """Return the offsets of messages of one partition, at least one. They increase, so that as many as lie between the first and
+    the last leave no gap; else each message is asked."""
+    first, last = messages[0].offset(), messages[-1].offset()
+    return range(first, last + 1) if last - first + 1 == len(messages) else map(Message.offset, messages)
 
 
 def _headers_text(headers: list[tuple[str, bytes | None]] | None) -> str:
