@@ -8,7 +8,6 @@ object (`null`) Arrow 26 crashes the process, so no such text may reach it.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
@@ -53,7 +52,7 @@ def block_reader(declaration: StreamDeclaration, given: Collection[str] = ()) ->
             return None
         size = len(block) + 1
         try:
-            table = pj.read_json(io.BytesIO(block), pj.ReadOptions(use_threads=False, block_size=size), options)
+            table = pj.read_json(pa.BufferReader(block), pj.ReadOptions(use_threads=False, block_size=size), options)
         except pa.ArrowException:
             return None
         if table.num_rows != len(texts) or any(_may_be_rounded(table.column(f.name), f.type, block) for f in floats):
@@ -83,7 +82,9 @@ def _is_plain(block: bytes, count: int) -> bool:
     """
     if not (block.startswith(b"{") and block.endswith(b"}")) or b"\0" in block:
         return False
-    if not block.count(b"\n") == block.count(b"}\n{") == count - 1:
+    signs = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(signs == ord("\n"))  # none of them is the first or the last sign
+    if len(ends) != count - 1 or np.any(signs[ends - 1] != ord("}")) or np.any(signs[ends + 1] != ord("{")):
         return False
     if block.isascii():
         return True
