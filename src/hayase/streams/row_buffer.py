@@ -110,7 +110,13 @@ def sort_order(keys: np.ndarray, arrivals: np.ndarray) -> np.ndarray | None:
         return None
     if bool(np.all(later | ((keys[1:] == keys[:-1]) & (arrivals[1:] > arrivals[:-1])))):
         return None
-    return np.lexsort((arrivals, keys))
+    order = np.argsort(
+        keys, kind="stable"
+    )  # merges sorted runs in one pass, which arrivals of many runs do not let lexsort do
+    after, before = order[1:], order[:-1]
+    if np.any((keys[after] == keys[before]) & (arrivals[after] < arrivals[before])):
+        return np.lexsort((arrivals, keys))
+    return order
 
 
 def ranges(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
