@@ -10,14 +10,29 @@ import orjson
 import pyarrow as pa
 import pytest
 
+import hayase as hy
 import shop
 from hayase.core.stages import MAIN
 from hayase.core.times import END
 from hayase.engine.batch.gate import FileGate, Grants
 from hayase.engine.batch.lane_governor import LaneDecision, LaneGovernor, governor_status
 from hayase.engine.batch.offsets import Offset, Position
+from hayase.engine.source_backlogs import note_backlog
 from hayase.engine.spark import lane_source
-from hayase.engine.spark.lane_source import CALM, FLOOD, GLANCE, LOOK, PATIENCE, POLL, LaneReader, after_flood
+from hayase.engine.spark.lane_source import (
+    BACKLOG_GLANCE,
+    CALM,
+    ENOUGH,
+    FLOOD,
+    GLANCE,
+    LONGEST_WAIT,
+    LOOK,
+    PATIENCE,
+    POLL,
+    LaneReader,
+    after_flood,
+    during_backlog,
+)
 from hayase.streams import StreamLog
 from hayase.streams.dead_letters import SETTLED
 
@@ -55,6 +70,30 @@ def test_the_wait_during_a_flood_is_bounded() -> None:
 def test_finished_streams_are_not_waited_for() -> None:
     end = offset(5 * FLOOD, clock=END)
     assert after_flood(offset(0), end, lambda: pytest.fail("nothing can follow"), lambda seconds: None) == end
+
+
+@pytest.mark.parametrize(
+    ("ends", "backlog", "taken", "glances"),
+    [
+        ([0], 9, 0, 0),
+        ([1, 2], 0, 1, 0),
+        ([1, 2, 3, 4], 2, 3, 2),  # the backlog ends
+        ([1, ENOUGH - 1, ENOUGH, 2 * ENOUGH], 9, ENOUGH, 2),
+        ([1, 0], 9, 0, 1),  # the gate was closed meanwhile
+    ],
+)
+def test_a_batch_waits_for_enough_of_a_backlog(ends: Sequence[int], backlog: int, taken: int, glances: int) -> None:
+    slept: list[float] = []
+    plans = iter([offset(each) for each in ends])
+    end = during_backlog(offset(0), next(plans), lambda: next(plans), lambda: len(slept) < backlog, slept.append)
+    assert (end, slept) == (offset(taken), [BACKLOG_GLANCE] * glances)
+
+
+def test_the_wait_during_a_backlog_is_bounded() -> None:
+    slept: list[float] = []
+    end = during_backlog(offset(0), offset(1), lambda: offset(len(slept) + 1), lambda: True, slept.append)
+    assert sum(slept) == pytest.approx(LONGEST_WAIT)
+    assert end == offset(len(slept) + 1)
 
 
 class FakeTime:
@@ -97,13 +136,13 @@ class FakeWatch:
 class Planned:
     """The reader of a lane as Spark's planning process has it, on a clock that stands still."""
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, awake: bool = False):
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, awake: bool = False, **stream: Any):
         self.time = FakeTime()
         monkeypatch.setattr(lane_source, "time", self.time)
         monkeypatch.setattr(lane_source, "now_us", lambda: round(self.time.now * 1e6))
         self.watch = FakeWatch(self.time)
         monkeypatch.setattr(lane_source, "DirectoryWatch", lambda: self.watch)
-        self.pipeline = shop.shop(path, queries=["big", "spend"])
+        self.pipeline = shop.shop(path, queries=["big", "spend"], **stream)
         self.pipeline.apply()
         self.home = self.pipeline.home
         options = {"home": str(path), "lane": MAIN, "slots": "2", "awake": str(awake).lower()}
@@ -138,6 +177,21 @@ def test_new_records_are_found_at_the_next_look(tmp_path: Path, monkeypatch: pyt
     begun = lane.time.now
     assert {each["events"].at for each in lane.plan().positions.values()} == {1}
     assert lane.time.now - begun <= 0.05 + 2 * LOOK
+
+
+@pytest.mark.parametrize("has_source", [False, True])
+def test_a_lane_waits_for_the_sources_of_its_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_source: bool
+) -> None:
+    more = {"source": hy.Files(f"{tmp_path}/*.ndjson")} if has_source else {}
+    lane = Planned(tmp_path / "home", monkeypatch, **more)
+    note_backlog(lane.home, "events")
+    touched = (lane.home.path / "sources" / "events" / "backlog").stat().st_mtime
+    monkeypatch.setattr(lane_source, "now_us", lambda: round(touched * 1e6))
+    lane.append()
+    begun = lane.time.now
+    assert {each["events"].at for each in lane.plan().positions.values()} == {1}
+    assert lane.time.now - begun >= LONGEST_WAIT if has_source else lane.time.now - begun < BACKLOG_GLANCE
 
 
 def test_a_stage_that_waits_for_its_time_does_not_make_it_spin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

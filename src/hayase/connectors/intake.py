@@ -27,11 +27,13 @@ CONFIRM = 1.0
 
 
 class Intake:
-    """One source and its stream. `positions` are those behind what the stream has, by partition."""
+    """One source and its stream. `positions` are those behind what the stream has, by partition; `ends` are those of the source
+    when its lag was last asked for."""
 
     def __init__(self, home: Path, declaration: StreamDeclaration, source: Source, now: Callable[[], int]):
         self._home, self._declaration, self._source, self._now = home, declaration, source, now
         self.positions: dict[str, int] = {}
+        self.ends: dict[str, int] = {}
         self._appended: dict[str, int] = {}
         """The sequence of the last append of each partition."""
         self._confirmed: dict[str, int] = {}
@@ -55,7 +57,7 @@ class Intake:
 
     def lag(self) -> int:
         """Return how much the source has that the stream does not have yet, as the difference of positions."""
-        ends = self._source.ends()
+        self.ends = ends = dict(self._source.ends())
         return sum(max(0, end - self.positions.get(partition, end)) for partition, end in ends.items())
 
     def has_reached(self, ends: dict[str, int]) -> bool:

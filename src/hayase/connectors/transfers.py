@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from hayase.connectors.backlog import Backlog
 from hayase.connectors.delivery import Delivery
 from hayase.connectors.intake import Intake
 from hayase.connectors.kinds import open_sink, open_source
@@ -36,6 +38,7 @@ from hayase.core.stages import Stage
 from hayase.engine.home import Home
 from hayase.engine.results.lifespans import own_columns
 from hayase.engine.results.output_positions import identity_of, undelivered
+from hayase.engine.source_backlogs import clear_backlog, note_backlog
 from hayase.streams import StreamLog, durable
 
 if TYPE_CHECKING:
@@ -87,15 +90,21 @@ class SourceTransfer:
         try:
             self._intake = Intake(home.path, stream, self._source, now)
             self._ends = dict(self._source.ends())
+            self._backlog = Backlog(partial(note_backlog, home, stream.name), partial(clear_backlog, home, stream.name))
+            self._backlog.set_ends(self._ends)
         except BaseException:
             self._source.close()
             raise
 
     def step(self) -> int:
-        return self._intake.step(PATIENCE)
+        moved = self._intake.step(PATIENCE)
+        self._backlog.update(self._intake.positions, time.monotonic())
+        return moved
 
     def lag(self) -> int:
-        return self._intake.lag()
+        lag = self._intake.lag()
+        self._backlog.set_ends(self._intake.ends)
+        return lag
 
     def positions(self) -> tuple[tuple[str, str], ...]:
         return tuple((partition, str(position)) for partition, position in sorted(self._intake.positions.items()))
@@ -107,6 +116,7 @@ class SourceTransfer:
         pass
 
     def close(self) -> None:
+        self._backlog.close()
         self._intake.close()
 
 

@@ -25,6 +25,7 @@ from hayase.engine.batch.offsets import Batch, Offset, Range, advance, mark_take
 from hayase.engine.definition.definitions import Definition, definition_of, latest_version
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs, settled_end
+from hayase.engine.source_backlogs import has_backlog
 from hayase.streams.directory_watch import DirectoryWatch
 
 if TYPE_CHECKING:
@@ -44,6 +45,12 @@ PATIENCE = 0.3
 """Most seconds to wait during a flood; about what a batch costs by itself."""
 GLANCE = 0.01
 """Seconds between two looks at the logs during a flood."""
+ENOUGH = 500_000
+"""Records for which a batch is worth its cost while a source has a backlog: what it costs by itself is then a third of it."""
+LONGEST_WAIT = 1.0
+"""Most seconds to wait for so many. Whoever reads a backlog waits for its end, and not for the next result."""
+BACKLOG_GLANCE = 0.05
+"""Seconds between two looks at the logs during a backlog."""
 KEEP_AWAKE = 25
 """Seconds between batches without data: Spark ends workers that are idle for a minute."""
 
@@ -68,6 +75,8 @@ class LaneReader(DataSourceStreamReader):
         self._gate = FileGate(self._home.gate(self._lane))
         self._governor = LaneGovernor(self._lane, self._slots)
         self._watch: DirectoryWatch | None = None
+        self._sourced: set[str] = set()
+        """The streams of this lane that have a source."""
         self._looked_at = self._look_at = float("-inf")
         self._tick, self._ticked_at = -1, float("-inf")
 
@@ -90,6 +99,7 @@ class LaneReader(DataSourceStreamReader):
                 end = self._plan(since)
         if self._lane == MAIN and self._governor.sees_ends() and not self._governor.left_behind:
             end = after_flood(since, end, lambda: self._plan(since))
+            end = during_backlog(since, end, lambda: self._plan(since), self._has_backlog, time.sleep)
         reach("batch planned" if end != since else "nothing to plan")
         return end.as_json()
 
@@ -106,6 +116,7 @@ class LaneReader(DataSourceStreamReader):
         """Watch the logs that the lane reads, before a look at them: what comes after it is not missed."""
         self._watch = self._watch or DirectoryWatch()
         streams = {stream for record in definition.records for stream in record.inputs}
+        self._sourced = {source.stream for source in definition.declaration.sources if source.stream in streams}
         self._watch.watch(self._home.path / "streams" / stream for stream in streams)
         self._watch.forget()
 
@@ -124,6 +135,11 @@ class LaneReader(DataSourceStreamReader):
         self._look_at = moment if at_once else moment + max(LOOK, look.poll_after)
         governor.show(self._home, since, logs, now, moment)
         return end
+
+    def _has_backlog(self) -> bool:
+        """Whether a source of this lane's streams has a backlog."""
+        now = now_us()
+        return any(has_backlog(self._home, stream, now) for stream in self._sourced)
 
     def _next_tick(self, since: Offset, moment: float) -> int:
         """The tick of a batch that begins now: it changes when the lane starts, and then every `KEEP_AWAKE` seconds."""
@@ -174,6 +190,23 @@ def after_flood(
             break
         sleep(GLANCE)
         calm += GLANCE
+        end = plan()
+    return end
+
+
+def during_backlog(
+    since: Offset,
+    end: Offset,
+    plan: Callable[[], Offset],
+    has_backlog: Callable[[], bool],
+    sleep: Callable[[float], None],
+) -> Offset:
+    """The end of a batch that waits for more records of a source with a backlog. Each batch takes time from the source, which is
+    on the same machine or waits for the same disk: fewer and larger ones let the whole get on."""
+    for _ in range(round(LONGEST_WAIT / BACKLOG_GLANCE)):
+        if end == since or _count_records(since, end) >= ENOUGH or _is_finished(end) or not has_backlog():
+            break
+        sleep(BACKLOG_GLANCE)
         end = plan()
     return end
 
