@@ -141,6 +141,21 @@ def test_chunks_are_bounded_by_rows_and_by_bytes(pipeline: hy.Pipeline, monkeypa
     assert peaks == [BEGINNING, *times[:-1]]
 
 
+@pytest.mark.parametrize("rows", [2, 4, 64])
+def test_lateness_is_the_same_however_appends_are_joined_and_cut(
+    pipeline: hy.Pipeline, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(map_side, "CHUNK_ROWS", rows)
+    appends = [[5], [3, 9, 6], [8, 1, 7, 20, 17, 18], [19], [2, 21]]
+    for times in appends:
+        append(pipeline, *times)
+    count = sum(map(len, appends))
+    letters = letters_in(mapped(pipeline, records(1, count, "spend")))
+    late = [offset for each in letters for offset in each.column("offset").to_pylist()]
+    times = [time for some in appends for time in some]
+    assert late == [at for at in range(1, count) if times[at] < max(times[:at]) - 2]
+
+
 def test_a_stream_that_is_read_twice_is_mapped_for_each_input_and_ticks_go_everywhere(tmp_path: Path) -> None:
     pipeline = shop.shop(tmp_path, 2, ["pairs"], buckets=3)
     append(pipeline, 10, 7, 11)

@@ -122,22 +122,31 @@ class _Chunk:
 
 
 def chunks_of(pieces: Iterable[Piece], log: StreamLog) -> Iterator[_Chunk]:
-    """Pieces of a log as chunks of about one size: small segments joined, large ones cut."""
-    pending: list[_Chunk] = []
+    """Pieces of a log as chunks of about one size: small segments joined, large ones cut. What is computed for a chunk is computed
+    once, however many appends it comes from."""
+    pending: list[Piece] = []
     count = size = 0
     for piece in pieces:
-        times = event_times(piece.rows, log.declaration)
-        peaks = _peaks(times, piece.running_max_before)
         for rows, at in _cut(piece.rows):
             if pending and (count >= CHUNK_ROWS // 2 or size + rows.nbytes > CHUNK_BYTES):
-                yield _join_chunks(pending)
+                yield _chunk(pending, log)
                 pending, count, size = [], 0, 0
-            part = slice(at, at + rows.num_rows)
-            offsets = np.arange(piece.first + at, piece.first + at + rows.num_rows)
-            pending.append(_Chunk(rows, offsets, times[part], peaks[part]))
+            before = piece.running_max_before
+            if at:  # the later part of a piece that was cut
+                before = max(before, int(event_times(piece.rows.slice(0, at), log.declaration).max()))
+            pending.append(Piece(rows, piece.first + at, before))
             count, size = count + rows.num_rows, size + rows.nbytes
     if pending:
-        yield _join_chunks(pending)
+        yield _chunk(pending, log)
+
+
+def _chunk(pieces: list[Piece], log: StreamLog) -> _Chunk:
+    """Consecutive pieces as one chunk."""
+    rows = pieces[0].rows if len(pieces) == 1 else pa.concat_batches([piece.rows for piece in pieces])
+    times = event_times(rows, log.declaration)
+    starts = np.array([piece.first - pieces[0].first for piece in pieces])
+    offsets = np.arange(pieces[0].first, pieces[0].first + len(times))
+    return _Chunk(rows, offsets, times, _peaks(times, starts, [piece.running_max_before for piece in pieces]))
 
 
 def _cut(rows: pa.RecordBatch, at: int = 0) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -150,23 +159,14 @@ def _cut(rows: pa.RecordBatch, at: int = 0) -> Iterator[tuple[pa.RecordBatch, in
         yield from _cut(rows.slice(count // 2), at + count // 2)
 
 
-def _peaks(times: np.ndarray, before: int) -> np.ndarray:
-    """For each record the greatest event time of all before it."""
+def _peaks(times: np.ndarray, starts: np.ndarray, before: list[int]) -> np.ndarray:
+    """For each record the greatest event time of all before it; `before` are those of the records at `starts`, the first of which
+    is 0."""
     peaks = np.empty(len(times), np.int64)
-    peaks[:1] = before
-    np.maximum.accumulate(times[:-1], out=peaks[1:])
-    return np.maximum(peaks, before, out=peaks)
-
-
-def _join_chunks(chunks: list[_Chunk]) -> _Chunk:
-    if len(chunks) == 1:
-        return chunks[0]
-    return _Chunk(
-        pa.concat_batches([chunk.rows for chunk in chunks]),
-        np.concatenate([chunk.offsets for chunk in chunks]),
-        np.concatenate([chunk.times for chunk in chunks]),
-        np.concatenate([chunk.peaks for chunk in chunks]),
-    )
+    peaks[0] = before[0]
+    peaks[1:] = times[:-1]
+    peaks[starts] = np.maximum(peaks[starts], before)
+    return np.maximum.accumulate(peaks, out=peaks)
 
 
 @dataclass(frozen=True, slots=True)
