@@ -4,6 +4,7 @@ Kafka in     a topic through a source, the log and a lane on two cores: to the s
              and to Spark's own source for Kafka with the same totals by `applyInPandas`, on two cores of their own
 direct       an estimate of how much faster it could be if map tasks read Kafka: the seconds of tasks that read and decode the
              topic and write nothing, and of the lane over records that are in the log, against those of the way through the log
+fetched      the topic, fetched by the client and thrown away: the least that client and broker take
 PostgreSQL   row changes that an output writes, as a mirror by key, by row, and as a history; updates that replication brings in
 
 The servers are those of `tests/servers`; they run on the same two cores. Start-up is excluded: the lane and the process of the
@@ -78,6 +79,7 @@ def _kafka(records: int, repetitions: int) -> dict[str, Any]:
             kafka_lane.fill(topic.brokers, topic.name, values[: topic.messages])
             file.write_bytes(b"\n".join(values[: topic.messages]) + b"\n")
         del values
+        fetched = _said("fetched and thrown away", kafka_lane.fetched(many))
         plain = _plain(many, folder)
         session = open_session(local_master(2), settings={"spark.driver.memory": "3g"})
         try:
@@ -94,7 +96,13 @@ def _kafka(records: int, repetitions: int) -> dict[str, Any]:
             session.stop()
     figures = {name: _medians(each) for name, each in runs.items()}
     rates = {name: each.pop("records_per_second") for name, each in figures.items()}
-    return {"records": records, "records_per_second": rates | plain, "ways": figures, "direct": direct}
+    return {
+        "records": records,
+        "records_per_second": rates | plain,
+        "ways": figures,
+        "fetched": fetched,
+        "direct": direct,
+    }
 
 
 def _plain(topic: Topic, folder: str) -> dict[str, float]:

@@ -1,4 +1,5 @@
-"""The same records through a lane: from a topic of Kafka, from a file, from the log alone; and read in map tasks without the log.
+"""The same records through a lane: from a topic of Kafka, from a file, from the log alone; read in map tasks without the log; and
+fetched only.
 
 Records have 1,000 users and are a millisecond apart. They stand in a topic of four partitions, one after the other in turn, and
 in a file of NDJSON. The query counts and sums for each user, a row for each record. Slack covers what partitions are apart when
@@ -8,6 +9,7 @@ a backlog is read.
 from __future__ import annotations
 
 import contextlib
+import gc
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +34,7 @@ from hayase.engine.batch.gate import FileGate, Grants
 from hayase.streams import StreamLog
 from hayase.streams.records import Conformed
 
-__all__ = ["PARTITIONS", "Topic", "direct", "fill", "from_file", "from_kafka", "lane_alone", "lines"]
+__all__ = ["PARTITIONS", "Topic", "direct", "fetched", "fill", "from_file", "from_kafka", "lane_alone", "lines"]
 
 SEED, USERS, PARTITIONS = 7, 1_000, 4
 SCHEMA = "time timestamp, user string, item bigint, amount double"
@@ -172,6 +174,46 @@ def lane_alone(session: Any, path: Path, count: int) -> float:
     return seconds
 
 
+@contextlib.contextmanager
+def _collecting_as_a_source() -> Iterator[None]:
+    """The garbage collector waits as in the process of a source."""
+    from hayase.connectors.worker import YOUNG
+
+    before = gc.get_threshold()
+    gc.set_threshold(YOUNG, 10, 10)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@_collecting_as_a_source()
+def fetched(topic: Topic) -> dict[str, float]:
+    """Fetch a whole topic and throw it away: the CPU time of the client and of the broker, which no source in Python does without.
+    No other process may run below this one than the broker."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    from hayase.connectors.kafka_source import AT_ONCE, BACKOFF  # needs the client of Kafka
+
+    consumer = Consumer({
+        "bootstrap.servers": topic.brokers, "group.id": "fetched", "enable.auto.commit": False,
+        "enable.auto.offset.store": False, "fetch.queue.backoff.ms": BACKOFF,
+    })  # fmt: skip
+    try:
+        consumer.assign([TopicPartition(topic.name, number, 0) for number in range(PARTITIONS)])
+        began, own, all_of_it, count = time.perf_counter(), time.process_time(), cpu_seconds(), 0
+        while count < topic.messages:
+            count += len(consumer.consume(AT_ONCE, PATIENCE))
+        own, all_of_it = time.process_time() - own, cpu_seconds() - all_of_it
+        return {
+            "records_per_second": count / (time.perf_counter() - began),
+            "cpu_microseconds_per_record_of_the_client": 1e6 * own / count,
+            "cpu_microseconds_per_record_of_the_broker": 1e6 * max(0.0, all_of_it - own) / count,
+        }
+    finally:
+        consumer.close()
+
+
 def direct(session: Any, topic: Topic) -> float:
     """Return the seconds in which map tasks, one for each partition, read and decode a whole topic, and write nothing."""
     context = session.sparkContext
@@ -183,6 +225,7 @@ def direct(session: Any, topic: Topic) -> float:
     return seconds
 
 
+@_collecting_as_a_source()
 def read_partition(topic: Topic, number: int) -> int:
     """Read and decode a partition as the source does, and return how many records it has."""
     from hayase.connectors.kafka_source import KafkaSource  # needs the client of Kafka

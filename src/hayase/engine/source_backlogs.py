@@ -8,6 +8,7 @@ counts for nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from hayase.engine.home import Home
@@ -22,13 +23,15 @@ FRESH = 3.0
 def note_backlog(home: Home, stream: str) -> None:
     """Say that the source of a stream has a backlog."""
     path = _path(home, stream)
-    durable.make_directory(path.parent)
-    durable.write_volatile(path, b"")
+    with suppress(OSError):  # without room on the disk batches stay as they are
+        durable.make_directory(path.parent)
+        durable.write_volatile(path, b"")
 
 
 def clear_backlog(home: Home, stream: str) -> None:
     """Say that the source of a stream has no backlog."""
-    _path(home, stream).unlink(missing_ok=True)
+    with suppress(OSError):
+        _path(home, stream).unlink(missing_ok=True)
 
 
 def has_backlog(home: Home, stream: str, now: int) -> bool:
