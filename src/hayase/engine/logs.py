@@ -13,7 +13,7 @@ from hayase.engine.home import Home
 from hayase.streams import Index, StreamLog
 from hayase.streams.dead_letters import SETTLED
 
-__all__ = ["Logs", "declared_streams", "end_of", "index_of", "settled_end"]
+__all__ = ["Logs", "declared_streams", "end_of", "index_of", "logged", "settled_end"]
 
 
 def declared_streams(definition: Definition) -> dict[str, StreamDeclaration]:
@@ -26,6 +26,11 @@ def declared_streams(definition: Definition) -> dict[str, StreamDeclaration]:
 @lru_cache(maxsize=1024)
 def _log(home: Path, declaration: StreamDeclaration) -> StreamLog:
     return StreamLog(home, declaration)
+
+
+def logged(home: Home, declaration: StreamDeclaration) -> StreamLog:
+    """Return the log of a stream, read as it is declared; opened once per process, so that its listing is kept."""
+    return _log(home.path, declaration)
 
 
 class Logs(Mapping[str, StreamLog]):

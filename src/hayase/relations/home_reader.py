@@ -6,7 +6,8 @@ every relation as of T; one whose clock is before T is an error. *complete*: the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -19,11 +20,12 @@ from hayase.core.times import BEGINNING, instant
 from hayase.engine.home import Home
 from hayase.engine.results.committed_results import MovedOn
 from hayase.relations.bounds import NOTHING_SAID, Bounds, Value
+from hayase.relations.kept_catalogues import KeptCatalogues
+from hayase.relations.lookups import Lookup, answer_rows, looked_up, lookup_schema
 from hayase.relations.relation import Relation
-from hayase.relations.relation_catalogue import Catalogue, catalogue_of
+from hayase.relations.relation_catalogue import PUBLIC, Catalogue
 from hayase.relations.statement import Asked, Statement, parse
 from hayase.relations.statement_runs import Answer, Control, Limits, Scan, StatementRuns
-from hayase.relations.versions import OpenTables, read_versions
 
 __all__ = ["COMPLETE", "LATEST", "AsOf", "HomeReader"]
 
@@ -32,6 +34,8 @@ AsOf = datetime | str | int
 timestamps)."""
 LATEST, COMPLETE = "latest", "complete"
 _T = TypeVar("_T")
+_SCHEMAS = 1000
+"""Texts of statements of which the columns of the answer are kept."""
 _TRIES = 8
 """How often a statement is begun again because a stage was reset, or retention removed records, meanwhile."""
 
@@ -62,12 +66,22 @@ class HomeReader:
     def __init__(self, home: str | Path, limits: Limits | None = None, functions: Sequence[str] = ()):
         """`functions` are further functions of SQL that statements may call, as CREATE MACRO takes them."""
         self.home = Home(Path(home).expanduser().absolute())
-        self._tables = OpenTables(self.home)
+        self._catalogues = KeptCatalogues(self.home)
         self._runs = StatementRuns(limits or Limits(), functions)
+        self._schemas: OrderedDict[Hashable, pa.Schema] = OrderedDict()
 
     def catalogue(self) -> Catalogue:
         """Return all relations at the newest set of manifests. What is asked of them stays at these versions."""
-        return catalogue_of(read_versions(self.home, self._tables))
+        return self._catalogues.newest().looked_at()
+
+    def _for(self, statement: Statement) -> Catalogue:
+        """Return the relations at the newest set of manifests, without tables that the statement does not name."""
+        public = all(each.schema is None or each.schema.lower() == PUBLIC for each in statement.asked)
+        names = frozenset(each.name.lower() for each in statement.asked)
+        catalogue = self._catalogues.newest(names if public else None)
+        if public and not all(catalogue.has(each.name, each.schema) for each in statement.asked):
+            return self._catalogues.newest()  # which knows what else there is, for the message
+        return catalogue
 
     def relation(self, name: str, *, as_of: AsOf = LATEST, schema: str | None = None) -> pa.Table:
         """Return all rows of a relation: the name of a query, a stream, a table, NAME_history or `dead_letters`."""
@@ -102,35 +116,54 @@ class HomeReader:
         read = parse(sql, parameters)
 
         def run(catalogue: Catalogue) -> Answer:
-            scans = {name: each.scan() for name, each in _scanned(read, catalogue, as_of).items()}
+            scanned = _scanned(read, catalogue, as_of)
+            answer = None if read.lookup is None else _looked_up(read.lookup, *scanned.values())
+            if answer is not None:
+                return answer
+            scans = {name: each.scan() for name, each in scanned.items()}
             return self._runs.run(read.text, scans, parameters, seconds=seconds, control=control)
 
-        return self._tried(run, at)
+        return self._tried(run, at, lambda: self._for(read))
 
     def columns(self, sql: str, parameters: Sequence[Value | None] = (), *, at: Catalogue | None = None) -> pa.Schema:
         """Return the columns of the answer to a SELECT, without reading any rows."""
         read = parse(sql, parameters)
-        catalogue = at if at is not None else self.catalogue()
+        catalogue = at if at is not None else self._for(read)
         found = [(each, catalogue.find(each.name, each.schema)) for each in read.asked]
-        scans = {each.registered: Scan(relation.schema, lambda: iter(())) for each, relation in found}
-        text = read.text.rstrip().rstrip(";")
-        with self._runs.run(f"FROM (\n{text}\n) LIMIT 0", scans, parameters) as answer:
-            return answer.schema
+        if read.lookup is not None and (schema := lookup_schema(read.lookup, found[0][1])) is not None:
+            return schema
+        versions = catalogue.versions
+        definitions = (versions.definition.version, *(each.offset.definition for each in versions.manifests.values()))
+        key = (sql, len(parameters), definitions) if all(isinstance(value, str) for value in parameters) else None
+        schema = self._schemas.get(key) if key is not None else None
+        if schema is None:
+            scans = {each.registered: Scan(relation.schema, lambda: iter(())) for each, relation in found}
+            text = read.text.rstrip().rstrip(";")
+            with self._runs.run(f"FROM (\n{text}\n) LIMIT 0", scans, parameters) as answer:
+                schema = answer.schema
+            if key is not None:
+                self._schemas[key] = schema
+                while len(self._schemas) > _SCHEMAS:
+                    self._schemas.popitem(last=False)
+        return schema
 
-    def _tried(self, read: Callable[[Catalogue], _T], at: Catalogue | None) -> _T:
+    def _tried(
+        self, read: Callable[[Catalogue], _T], at: Catalogue | None, newest: Callable[[], Catalogue] | None = None
+    ) -> _T:
         """Return what `read` makes of a catalogue; with a newer one if the versions cannot be read any more."""
         for _ in range(_TRIES):
             try:
-                return read(at if at is not None else self.catalogue())
+                return read(at if at is not None else newest() if newest is not None else self._catalogues.newest())
             except (MovedOn, OffsetGone):
                 if at is not None:
                     raise
+                self._catalogues.forget()
         raise HayaseError(f"what is in {self.home.path} changes too fast to be read; try again")
 
     def close(self) -> None:
         """Close the reader."""
         self._runs.close()
-        self._tables.close()
+        self._catalogues.close()
 
     def __enter__(self) -> HomeReader:
         return self
@@ -146,6 +179,15 @@ def _scanned(statement: Statement, catalogue: Catalogue, as_of: AsOf) -> dict[st
         each.registered: _Scanned(relation, time, _columns(each, relation), each.bounds)
         for (each, relation), time in zip(found, times, strict=True)
     }
+
+
+def _looked_up(lookup: Lookup, scanned: _Scanned) -> Answer | None:
+    """Return the answer to a lookup; None if DuckDB should give it."""
+    schema = looked_up(lookup, scanned.relation, scanned.bounds)
+    if schema is None:
+        return None
+    batches = list(answer_rows(scanned.batches(), scanned.bounds, schema))
+    return Answer(schema, iter(batches), lambda: None)
 
 
 def _columns(asked: Asked, relation: Relation) -> tuple[str, ...]:

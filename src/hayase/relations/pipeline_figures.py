@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from hayase.engine.logs import Logs
 from hayase.relations.relation import Figures, Records, Relation
 from hayase.relations.versions import Versions
 
-__all__ = ["relations"]
+__all__ = ["NAMES", "relation"]
 
 _TIME = pa.timestamp("us", "UTC")
 _TEXT, _COUNT, _SECONDS, _TEXTS = pa.string(), pa.int64(), pa.float64(), pa.list_(pa.string())
@@ -33,12 +33,19 @@ _LANES = pa.schema({
 _RELATIONS = pa.schema({"schema": _TEXT, "relation": _TEXT, "kind": _TEXT, "final": _TIME, "columns": _TEXTS})
 
 
-def relations(versions: Versions, others: Mapping[tuple[str, str], Relation]) -> Iterator[Figures]:
-    """Yield the relations of figures; `others` are the relations that they list."""
-    yield Figures("stages", _STAGES, lambda: list(_stages(versions)))
-    yield Figures("streams", _STREAMS, lambda: list(_streams(versions, others)))
-    yield Figures("lanes", _LANES, lambda: list(_lanes(versions)))
-    yield Figures("relations", _RELATIONS, lambda: list(_relations(others)))
+NAMES = ("stages", "streams", "lanes", "relations")
+_Others = Mapping[tuple[str, str], Relation]
+
+
+def relation(name: str, versions: Versions, others: Callable[[], _Others]) -> Figures:
+    """Return the relation of figures with one of `NAMES`; `others` returns the relations that it lists."""
+    if name == "stages":
+        return Figures(name, _STAGES, lambda: list(_stages(versions)))
+    if name == "streams":
+        return Figures(name, _STREAMS, lambda: list(_streams(versions, others())))
+    if name == "lanes":
+        return Figures(name, _LANES, lambda: list(_lanes(versions)))
+    return Figures(name, _RELATIONS, lambda: list(_relations(others())))
 
 
 def _stages(versions: Versions) -> Iterator[dict[str, Any]]:
@@ -60,7 +67,7 @@ def _stages(versions: Versions) -> Iterator[dict[str, Any]]:
         }
 
 
-def _streams(versions: Versions, others: Mapping[tuple[str, str], Relation]) -> Iterator[dict[str, Any]]:
+def _streams(versions: Versions, others: _Others) -> Iterator[dict[str, Any]]:
     for (schema, _), relation in others.items():
         if isinstance(relation, Records) and schema == "public":
             index = relation.index
@@ -87,7 +94,7 @@ def _lanes(versions: Versions) -> Iterator[dict[str, Any]]:
         }
 
 
-def _relations(others: Mapping[tuple[str, str], Relation]) -> Iterator[dict[str, Any]]:
+def _relations(others: _Others) -> Iterator[dict[str, Any]]:
     for (schema, _), relation in others.items():
         final = _time(relation.final())
         row = {"schema": schema, "relation": relation.name, "kind": relation.kind, "final": final}

@@ -5,8 +5,8 @@ Each gives Arrow batches of the columns asked for, as of an instant, and may lea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,12 @@ from hayase.core.errors import NotFinal
 from hayase.core.times import BEGINNING, instant_text
 from hayase.engine.results.committed_results import CommittedResults
 from hayase.engine.results.lifespans import own_columns
-from hayase.relations.bounds import NOTHING_SAID, Bounds
+from hayase.relations.bounds import NOTHING_SAID, Bounds, Value
+from hayase.relations.kept_rows import KeptRows
 from hayase.streams import Index, StreamLog, event_times
 from hayase.streams.repeats import first_pieces
 
-__all__ = ["Figures", "Lifetimes", "PresentRows", "Records", "Relation", "free_name"]
+__all__ = ["Figures", "Lifetimes", "PresentRows", "Records", "Relation", "among", "free_name", "is_compared"]
 
 OFFSET = "offset"
 _ROWS = 65_536
@@ -85,6 +86,9 @@ class PresentRows:
     """The rows of a query that are valid at its clock, or at an earlier instant."""
 
     results: CommittedResults
+    kept: KeptRows
+    version: Hashable
+    """What identifies the rows among those that are kept."""
     kind: str = "query"
 
     @property
@@ -111,7 +115,34 @@ class PresentRows:
     def batches(
         self, as_of: int | None, columns: Sequence[str], bounds: Bounds = NOTHING_SAID
     ) -> Iterator[pa.RecordBatch]:
-        yield from _chunks(self.results.as_of(as_of).at_table(), columns)
+        if as_of is None:
+            rows = self.kept.rows(self.version, self.results.at_table)
+        else:
+            rows = self.results.as_of(as_of).at_table()
+        yield from _chunks(among(rows, bounds), columns)
+
+
+def is_compared(kind: pa.DataType, values: Sequence[Value]) -> bool:
+    """Whether these constants are compared with values of an Arrow type as they are: texts with texts, integers with integers."""
+    if pa.types.is_string(kind):
+        return bool(values) and all(isinstance(value, str) for value in values)
+    return bool(values) and pa.types.is_int64(kind) and all(type(value) is int and _fits(value) for value in values)
+
+
+def _fits(value: int) -> bool:
+    return -(2**63) <= value < 2**63
+
+
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
+
+
+def among(rows: _Rows, bounds: Bounds) -> _Rows:
+    """Return the rows whose texts and integers are among the values that they may have."""
+    for field in rows.schema:
+        values = bounds.among.get(field.name.lower(), ())
+        if is_compared(field.type, values):
+            rows = rows.filter(pc.is_in(rows.column(field.name), pa.array(values, field.type)))
+    return rows
 
 
 @dataclass(frozen=True, slots=True)

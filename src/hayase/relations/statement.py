@@ -1,15 +1,16 @@
 """A statement as far as the reader must understand it: which relations it reads, as of when, and which of their rows and columns.
 
-Only names of relations are replaced in the text; DuckDB gets everything else as it was written. A condition is taken from a WHERE
-if it compares a column with a constant, stands alone or between ANDs, and the relations of its FROM are joined in a way that
-does not depend on rows which the condition leaves out (not ASOF or POSITIONAL). The statement itself still applies it.
+Only names of relations are replaced in the text; DuckDB gets everything else as it was written. What was read of a text is kept for
+the next time, with any parameters.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 
 import sqlglot
 from sqlglot import exp
@@ -18,15 +19,17 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from hayase.core.data_classes import dataclass
 from hayase.core.errors import HayaseError, UnknownName
-from hayase.relations.bounds import Bounds, Value
+from hayase.relations.bounds import NOTHING_SAID, Bounds
+from hayase.relations.conditions import Condition, Parameter, Parameters, bounds_of, conditions_by_table
+from hayase.relations.lookups import Lookup, lookup_of
 
 __all__ = ["Asked", "Statement", "StatementError", "Unsupported", "parse"]
 
-Parameters = Sequence[Value | None]
+_TEXTS, _LONGEST_KEPT = 1000, 10_000
+"""Statements that are kept at most, and the length of the longest."""
 _AS_OF = re.compile(
     r"\s+for\s+(?:system_time|timestamp)\s+as\s+of\s+(?:timestamp(?:tz)?\s+)?('(?:[^']|'')*'|\$?\d+)", re.IGNORECASE
 )
-_SIDES = {"", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "OUTER"}
 
 
 class StatementError(HayaseError):
@@ -57,10 +60,27 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A SELECT, with the text for DuckDB and the relations that it mentions."""
+    """A SELECT, with the text for DuckDB and the relations that it mentions; as a lookup, if it is no more than that."""
 
     text: str
     asked: tuple[Asked, ...]
+    lookup: Lookup | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """A statement before its parameters are known. The conditions belong to the relations, in the same order."""
+
+    statement: Statement
+    as_of: tuple[str | int | Parameter | None, ...]
+    conditions: tuple[tuple[Condition, ...], ...]
+
+    def bound(self, parameters: Parameters) -> Statement:
+        asked = tuple(
+            replace(each, as_of=_instant(as_of, parameters), bounds=bounds_of(conditions, parameters))
+            for each, as_of, conditions in zip(self.statement.asked, self.as_of, self.conditions)
+        )
+        return replace(self.statement, asked=asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,32 +90,42 @@ class _Mention:
     table: exp.Table
     start: int
     end: int
-    as_of: str | int | None
+    as_of: str | int | Parameter | None
 
 
 def parse(sql: str, parameters: Parameters = ()) -> Statement:
     """Read a statement; StatementError if it is not one SELECT."""
+    return (_template(sql) if len(sql) <= _LONGEST_KEPT else _read(sql)).bound(parameters)
+
+
+def _read(sql: str) -> _Template:
     tree = _select(sql)
     scopes = traverse_scope(tree)
     shadowed = {id(table) for scope in scopes for table in _shadowed(scope)}
     everything = _needs_everything(tree)
     named = frozenset(each.this.lower() for each in tree.find_all(exp.Identifier))
-    bounds = _bounds_by_table(scopes, parameters)
+    conditions = conditions_by_table(scopes)
     changes = [(start, end, "") for start, end in _schemas_of_columns(tree)]
     asked: list[Asked] = []
-    for mention in sorted(_mentions(sql, tree, shadowed, parameters), key=lambda each: each.start):
+    mentions = sorted(_mentions(sql, tree, shadowed), key=lambda each: each.start)
+    for mention in mentions:
         table = mention.table
         whole = everything or (table.alias_or_name.lower() in _bare_names(tree)) or bool(table.args.get("pivots"))
         name = f"__relation_{len(asked)}"
-        columns, rows = None if whole else named, bounds.get(id(table), Bounds())
-        asked.append(Asked(name, table.db or None, table.name, mention.as_of, columns, rows, mention.start + 1))
+        columns = None if whole else named
+        asked.append(Asked(name, table.db or None, table.name, None, columns, NOTHING_SAID, mention.start + 1))
         changes.append((mention.start, mention.end, name if table.alias else f'{name} AS "{table.name}"'))
     text: list[str] = []
     at = 0
     for start, end, replacement in sorted(changes):
         text += [sql[at:start], replacement]
         at = end
-    return Statement("".join([*text, sql[at:]]), tuple(asked))
+    statement = Statement("".join([*text, sql[at:]]), tuple(asked), lookup_of(tree))
+    found = tuple(conditions.get(id(mention.table), ()) for mention in mentions)
+    return _Template(statement, tuple(mention.as_of for mention in mentions), found)
+
+
+_template = lru_cache(maxsize=_TEXTS)(_read)
 
 
 def _select(sql: str) -> exp.Query:
@@ -146,7 +176,7 @@ def _schemas_of_columns(tree: exp.Query) -> Iterator[tuple[int, int]]:
             yield schema.meta["start"], table.meta["start"]
 
 
-def _mentions(sql: str, tree: exp.Query, shadowed: set[int], parameters: Parameters) -> Iterator[_Mention]:
+def _mentions(sql: str, tree: exp.Query, shadowed: set[int]) -> Iterator[_Mention]:
     defined = {each.alias_or_name.lower() for each in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
@@ -162,7 +192,7 @@ def _mentions(sql: str, tree: exp.Query, shadowed: set[int], parameters: Paramet
         if start is None or end is None:
             raise StatementError(f'"{table.name}" cannot be read in this place')
         end += 1
-        as_of: str | int | None = None
+        as_of: str | int | Parameter | None = None
         if table.args.get("version") is not None:
             written = _AS_OF.match(sql, end)
             if written is None:
@@ -171,20 +201,24 @@ def _mentions(sql: str, tree: exp.Query, shadowed: set[int], parameters: Paramet
                     "write FOR SYSTEM_TIME AS OF '2026-01-31T12:00:00Z', an integer, 'complete' or 'latest'",
                     end + 1,
                 )
-            as_of, end = _instant(written[1], parameters), written.end()
+            as_of, end = _written(written[1]), written.end()
         yield _Mention(table, start, end, as_of)
 
 
-def _instant(text: str, parameters: Parameters) -> str | int:
+def _written(text: str) -> str | int | Parameter:
     if text.startswith("'"):
         return text[1:-1].replace("''", "'")
-    if not text.startswith("$"):
-        return int(text)
-    value = parameters[int(text[1:]) - 1] if 0 < int(text[1:]) <= len(parameters) else None
+    return Parameter(int(text[1:])) if text.startswith("$") else int(text)
+
+
+def _instant(as_of: str | int | Parameter | None, parameters: Parameters) -> str | int | None:
+    if not isinstance(as_of, Parameter):
+        return as_of
+    value = as_of.value(parameters)
     if isinstance(value, datetime):
         return value.isoformat()
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise StatementError(f"parameter {text} is not a time", "send ISO text or an integer")
+        raise StatementError(f"parameter ${as_of.number} is not a time", "send ISO text or an integer")
     return value
 
 
@@ -205,104 +239,3 @@ def _bare_names(tree: exp.Query) -> frozenset[str]:
     """Return the names that stand where a column stands, without a relation: one may be the name of a relation, which means its
     whole row."""
     return frozenset(column.name.lower() for column in tree.find_all(exp.Column) if not column.table)
-
-
-# ---------------------------------------------------------------------------------------------------- rows
-
-
-def _bounds_by_table(scopes: Sequence[Scope], parameters: Parameters) -> dict[int, Bounds]:
-    found: dict[int, Bounds] = {}
-    for scope in scopes:
-        select = scope.expression
-        if not isinstance(select, exp.Select) or not select.args.get("where") or not _joins_plainly(select):
-            continue
-        tables = {
-            name: source
-            for name, source in scope.sources.items()
-            if isinstance(source, exp.Table) and not _is_altered(source)
-        }
-        conditions = list(_conditions(select.args["where"].this))
-        for name, table in tables.items():
-            is_only = len(scope.sources) == 1
-            found[id(table)] = _bounds(conditions, name, is_only, parameters)
-    return found
-
-
-def _joins_plainly(select: exp.Select) -> bool:
-    return all(
-        not join.method and join.side.upper() in _SIDES and join.kind.upper() in _SIDES
-        for join in select.args.get("joins") or ()
-    ) and not select.args.get("laterals")
-
-
-def _is_altered(table: exp.Table) -> bool:
-    """Whether the columns of a relation are renamed, or only some of its rows are drawn."""
-    alias = table.args.get("alias")
-    return bool((alias and alias.columns) or table.args.get("sample") or table.args.get("pivots"))
-
-
-def _conditions(condition: exp.Expr) -> Iterator[exp.Expr]:
-    if isinstance(condition, exp.And):
-        yield from _conditions(condition.left)
-        yield from _conditions(condition.right)
-    elif isinstance(condition, exp.Paren):
-        yield from _conditions(condition.this)
-    else:
-        yield condition
-
-
-def _bounds(conditions: Sequence[exp.Expr], name: str, is_only: bool, parameters: Parameters) -> Bounds:
-    among: dict[str, tuple[Value, ...]] = {}
-    least: dict[str, Value] = {}
-    most: dict[str, Value] = {}
-
-    def column(node: exp.Expr | None) -> str | None:
-        if not isinstance(node, exp.Column):
-            return None
-        is_own = node.table.lower() == name.lower() if node.table else is_only
-        return node.name.lower() if is_own else None
-
-    for condition in conditions:
-        if isinstance(condition, exp.In) and (of := column(condition.this)) and not condition.args.get("query"):
-            values = [_constant(each, parameters) for each in condition.expressions]
-            known = [value for value in values if value is not None]
-            if known and len(known) == len(values):
-                among.setdefault(of, tuple(known))
-        elif isinstance(condition, exp.Between) and (of := column(condition.this)):
-            low, high = (_constant(condition.args[each], parameters) for each in ("low", "high"))
-            if low is not None and high is not None and not condition.args.get("symmetric"):
-                least.setdefault(of, low)
-                most.setdefault(of, high)
-        elif isinstance(condition, exp.EQ | exp.GT | exp.GTE | exp.LT | exp.LTE):
-            left, right = condition.left, condition.right
-            of, is_swapped = column(left), False
-            if of is None:
-                of, is_swapped = column(right), True
-            value = _constant(left if is_swapped else right, parameters)
-            if of is None or value is None:
-                continue
-            if isinstance(condition, exp.EQ):
-                among.setdefault(of, (value,))
-            elif isinstance(condition, exp.GT | exp.GTE) != is_swapped:
-                least.setdefault(of, value)
-            else:
-                most.setdefault(of, value)
-    return Bounds(among, least, most)
-
-
-def _constant(node: exp.Expr | None, parameters: Parameters) -> Value | None:
-    """Return the value of a constant or a parameter; None if it is something else, or NULL."""
-    if isinstance(node, exp.Cast) and node.to.is_type(*exp.DataType.TEMPORAL_TYPES, *exp.DataType.INTEGER_TYPES):
-        node = node.this
-    if isinstance(node, exp.Neg):
-        value = _constant(node.this, parameters)
-        return -value if isinstance(value, int | float) else None
-    if isinstance(node, exp.Literal):
-        if node.is_string:
-            return str(node.this)
-        text = str(node.this)
-        return int(text) if text.isdigit() else None
-    if isinstance(node, exp.Parameter | exp.Placeholder) and str(node.name).isdigit():
-        number = int(node.name)
-        return parameters[number - 1] if 0 < number <= len(parameters) else None
-    return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from itertools import product
 
 import pyarrow as pa
@@ -46,7 +47,12 @@ class TableRows:
 
     @property
     def schema(self) -> pa.Schema:
-        return export_rows(self._declaration, ()).schema
+        return _schema(self._declaration)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The parts of the key, in lower case."""
+        return tuple(part.lower() for part in self._declaration.key)
 
     @property
     def scale(self) -> int | None:
@@ -98,6 +104,11 @@ class TableRows:
                 after = page.next
                 if after is None:
                     break
+
+
+@lru_cache(maxsize=256)
+def _schema(declaration: TableDeclaration) -> pa.Schema:
+    return export_rows(declaration, ()).schema
 
 
 def _meant(value: Value) -> list[Json]:

@@ -18,7 +18,7 @@ from hayase.core.errors import HayaseError
 from hayase.core.times import BEGINNING, END
 from hayase.engine.batch.report import version_in
 from hayase.engine.commit.manifests import Commits, Manifest
-from hayase.engine.definition.definitions import Definition, StageRecord, definition_of, latest
+from hayase.engine.definition.definitions import Definition, StageRecord, definition_of, newest_version
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs
 from hayase.engine.results.committed_results import is_published
@@ -43,6 +43,10 @@ class Versions:
     manifests: Mapping[str, Manifest]
     stages: Mapping[str, StageRecord]
     tables: Mapping[str, Table]
+    places: Mapping[str, Place | None]
+    """Where the tables were found on disk; a table that has changed since is at another place."""
+    is_newest: bool
+    """Whether each lane is at its newest manifest; else one of them was being published."""
 
     def manifest_of(self, stage: str) -> Manifest:
         """Return the manifest of the lane that runs a stage."""
@@ -101,9 +105,8 @@ class OpenTables:
 def read_versions(
     home: Home, tables: OpenTables, wanted: Collection[str] | None = None, pause: Callable[[float], None] = time.sleep
 ) -> Versions:
-    """Return the newest versions of all lanes that can be read, with the `wanted` tables, or all."""
-    check_home(home.path)
-    newest = latest(home)
+    """Return the newest versions of all lanes that can be read, with the `wanted` tables, by their names in lower case, or all."""
+    newest = _newest_definition(home)
     if newest is None:
         raise HayaseError(f"no pipeline was declared in {home.path} yet", "run one there first, with `hayase run`")
     for _ in range(_ATTEMPTS):
@@ -111,11 +114,17 @@ def read_versions(
         if all(chosen):
             return _together(home, newest, [each for each in chosen if each is not None])
         pause(_PAUSE)
-        newest = latest(home) or newest
+        newest = _newest_definition(home) or newest
     raise HayaseError(
         f"the last commit of {home.path} is not complete in its streams and tables",
         "start the pipeline, which completes it, then ask again",
     )
+
+
+def _newest_definition(home: Home) -> Definition | None:
+    check_home(home.path)
+    version = newest_version(home)
+    return definition_of(home, version) if version else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +134,8 @@ class _LaneVersion:
     lane: str
     manifest: Manifest
     definition: Definition
-    tables: Mapping[str, Table]
+    tables: Mapping[str, _TableState]
+    is_newest: bool
 
 
 def _readable(
@@ -139,7 +149,7 @@ def _readable(
         definition = (definition_of(home, version) if version else newest).of_lane(lane)
         opened = _outputs(home, definition, manifest, tables, wanted)
         if opened is not None:
-            return _LaneVersion(lane, manifest, definition, opened)
+            return _LaneVersion(lane, manifest, definition, opened, manifest is last)
     return None
 
 
@@ -151,18 +161,19 @@ def _before(commits: Commits, manifest: Manifest) -> tuple[Manifest, ...]:
 
 def _outputs(
     home: Home, definition: Definition, manifest: Manifest, tables: OpenTables, wanted: Collection[str] | None
-) -> dict[str, Table] | None:
+) -> dict[str, _TableState] | None:
     """Return the wanted tables of a lane if its outputs are as the manifest says, else None."""
-    logs, opened = Logs(home, definition), {}
+    logs = Logs(home, definition)
+    opened: dict[str, _TableState] = {}
     for record in definition.records:
         if isinstance(record.output, StreamDeclaration):
             if not is_published(logs[record.name], record, manifest):
                 return None
-        elif wanted is None or record.name in wanted:
+        elif wanted is None or record.name.lower() in wanted:
             states = [state for state in tables.states(record.output) if _is_at(state, record, manifest)]
             if not states:
                 return None
-            opened[record.name] = states[0].table
+            opened[record.name] = states[0]
     return opened
 
 
@@ -178,10 +189,13 @@ def _is_at(state: _TableState, record: StageRecord, manifest: Manifest) -> bool:
 def _together(home: Home, newest: Definition, lanes: list[_LaneVersion]) -> Versions:
     definition = max((lane.definition for lane in lanes), key=lambda each: each.version)
     definition = definition_of(home, definition.version) if definition.version != newest.version else newest
+    states = {name: state for lane in lanes for name, state in lane.tables.items()}
     return Versions(
         home,
         definition,
         {lane.lane: lane.manifest for lane in lanes},
         {record.name: record for lane in lanes for record in lane.definition.records},
-        {name: table for lane in lanes for name, table in lane.tables.items()},
+        {name: state.table for name, state in states.items()},
+        {name: state.place for name, state in states.items()},
+        all(lane.is_newest for lane in lanes),
     )

@@ -26,7 +26,7 @@ from hayase.wire.dialect import statements
 from hayase.wire.messages import Field, Garbled, Payload, message, read_message
 from hayase.wire.settings import REPORTED, Settings
 from hayase.wire.sql_errors import SqlError, fields_of
-from hayase.wire.statements import Asking, Following, Workers, copied, rows_of
+from hayase.wire.statements import Asking, Following, Rows, Workers, binary_columns, copied, format_at
 
 __all__ = ["Session"]
 
@@ -53,8 +53,7 @@ class Portal:
     prepared: Prepared
     parameters: Sequence[Any]
     formats: Sequence[int]
-    answer: Answer | None = None
-    rest: pa.RecordBatch | None = None
+    rows: Rows | None = None
     sent: int = 0
 
 
@@ -145,18 +144,25 @@ class Session:
             await self._command(command, described=False)
             return
         self._check_transaction(command)
-        answer = await self._ask(sql, ())
+        rows, parts, is_last = await self._begin(sql, (), ())
         try:
-            types = [column_type(field.type) for field in answer.schema]
-            self._write(messages.row_description(_fields(answer.schema, types, [False] * len(types))))
-            count = 0
-            while (batch := await self._workers.run(_next, answer)) is not None:
-                await self._send(await self._workers.run(rows_of, batch, types, [False] * len(types)))
-                count += batch.num_rows
-            self._write(messages.command_complete(f"SELECT {count}"))
+            self._write(messages.row_description(_fields(rows.schema, rows.types, rows.binary)))
+            count = len(parts)
+            while not is_last:
+                await self._send(parts)
+                parts, is_last = await self._workers.run(rows.take)
+                count += len(parts)
+            self._write(*parts, messages.command_complete(f"SELECT {count}"))
         finally:
-            await self._workers.run(answer.close)
+            if not is_last:
+                await self._workers.run(rows.close)
             self._control = None
+
+    async def _begin(
+        self, sql: str, parameters: Sequence[Any], formats: Sequence[int], most: int = 0
+    ) -> tuple[Rows, list[bytes], bool]:
+        self._control = Control()
+        return await self._workers.run(self._asking.begin, sql, parameters, formats, self._control, most)
 
     async def _ask(self, sql: str, parameters: Sequence[Any]) -> Answer:
         self._control = Control()
@@ -271,7 +277,7 @@ class Session:
         if len(given) != len(prepared.types):
             raise SqlError("08P01", f"{len(given)} parameters are bound, and the statement has {len(prepared.types)}")
         parameters = [
-            parameter(value, oid, bool(_format(formats, at)))
+            parameter(value, oid, bool(format_at(formats, at)))
             for at, (value, oid) in enumerate(zip(given, prepared.types))
         ]
         self._portals[portal] = Portal(prepared, parameters, payload.shorts())
@@ -292,7 +298,7 @@ class Session:
             known = [placeholder(oid) for oid in prepared.types] if portal is None else portal.parameters
             schema = await self._workers.run(self._asking.columns, prepared.sql, known)
             types = [column_type(field.type) for field in schema]
-            formats = [False] * len(types) if portal is None else _binary(types, portal.formats)
+            formats = [False] * len(types) if portal is None else binary_columns(types, portal.formats)
             self._write(messages.row_description(_fields(schema, types, formats)))
 
     async def _execute(self, payload: Payload) -> None:
@@ -306,43 +312,37 @@ class Session:
             await self._command(command, described=True)
             return
         self._check_transaction(command)
-        if portal.answer is None:
-            portal.answer = await self._ask(sql, portal.parameters)
+        is_last = False
         try:
-            is_done = await self._send_portal(portal, portal.answer, most)
-        except BaseException:
-            await self._workers.run(portal.answer.close)
-            raise
-        if is_done:
-            await self._workers.run(portal.answer.close)
-            self._write(messages.command_complete(f"SELECT {portal.sent}"))
-        else:
-            self._write(message(b"s"))
+            is_last = await self._send_portal(portal, most)
+        finally:
+            if not is_last and portal.rows is not None and not most:
+                await self._workers.run(portal.rows.close)
+        self._write(messages.command_complete(f"SELECT {portal.sent}") if is_last else message(b"s"))
 
-    async def _send_portal(self, portal: Portal, answer: Answer, most: int) -> bool:
+    async def _send_portal(self, portal: Portal, most: int) -> bool:
         """Send rows of a portal, at most so many unless that is 0; return whether these were the last."""
-        types = [column_type(field.type) for field in answer.schema]
-        binary, left = _binary(types, portal.formats), most
+        left = most
         while True:
-            batch, portal.rest = portal.rest, None
-            if batch is None:
-                batch = await self._workers.run(_next, answer)
-            if batch is None:
-                return True
-            if most and batch.num_rows > left:
-                batch, portal.rest = batch.slice(0, left), batch.slice(left)
-            await self._send(await self._workers.run(rows_of, batch, types, binary))
-            portal.sent += batch.num_rows
-            left -= batch.num_rows
-            if most and not left:
-                return False
+            if portal.rows is None:
+                portal.rows, parts, is_last = await self._begin(
+                    portal.prepared.sql, portal.parameters, portal.formats, left
+                )
+            else:
+                parts, is_last = await self._workers.run(portal.rows.take, left)
+            portal.sent += len(parts)
+            left -= len(parts)
+            if is_last or (most and left <= 0):
+                self._write(*parts)
+                return is_last
+            await self._send(parts)
 
     def _close(self, payload: Payload) -> None:
         what, name = payload.take(1), payload.text()
         if what == b"S":
             self._prepared.pop(name, None)
-        elif (portal := self._portals.pop(name, None)) is not None and portal.answer is not None:
-            portal.answer.close()
+        elif (portal := self._portals.pop(name, None)) is not None and portal.rows is not None:
+            portal.rows.close()
         self._write(message(b"3"))
 
     def _named(self, name: str) -> Prepared:
@@ -381,28 +381,13 @@ class Session:
 
     def _close_portals(self) -> None:
         for portal in self._portals.values():
-            if portal.answer is not None:
-                portal.answer.close()
+            if portal.rows is not None:
+                portal.rows.close()
         self._portals.clear()
 
 
 def _next(answer: Answer) -> pa.RecordBatch | None:
     return next(iter(answer), None)
-
-
-def _format(formats: Sequence[int], at: int) -> int:
-    return formats[at] if len(formats) > 1 else formats[0] if formats else 0
-
-
-def _binary(types: Sequence[ColumnType], formats: Sequence[int]) -> list[bool]:
-    """Return which columns are sent in binary. A type without a binary form is refused in it, as it would be misread."""
-    wanted = [bool(_format(formats, at)) for at in range(len(types))]
-    for kind, is_binary in zip(types, wanted):
-        if is_binary and kind.binary is None:
-            raise SqlError(
-                "0A000", f"values of type {kind.name} are sent as text only", "ask for text, or cast the column"
-            )
-    return wanted
 
 
 def _fields(schema: pa.Schema, types: Sequence[ColumnType], binary: Sequence[bool]) -> list[Field]:

@@ -28,9 +28,11 @@ from hayase.wire.settings import Settings
 from hayase.wire.sql_errors import SqlError
 from hayase.wire.system_relations import with_system_relations
 
-__all__ = ["Asking", "Following", "Workers", "copied", "rows_of"]
+__all__ = ["Asking", "Following", "Rows", "Workers", "binary_columns", "copied", "format_at"]
 
 _T = TypeVar("_T")
+ROWS = 2048
+"""Rows that are sent at once."""
 CHANGES = 1000
 """Changes that a subscription sends at once."""
 
@@ -72,6 +74,18 @@ class Asking:
             text, parameters, as_of=self._settings.as_of, at=at, seconds=self._settings.seconds, control=control
         )
 
+    def begin(
+        self, sql: str, parameters: Sequence[Any], formats: Sequence[int], control: Control, most: int = 0
+    ) -> tuple[Rows, list[bytes], bool]:
+        """Begin a SELECT and return its rows, the first of them as messages, and whether these are all."""
+        answer = self.ask(sql, parameters, control)
+        try:
+            rows = Rows(answer, formats)
+            return rows, *rows.take(most)
+        except BaseException:
+            answer.close()
+            raise
+
     def columns(self, sql: str, parameters: Sequence[Any]) -> pa.Schema:
         """Return the columns of a SELECT without running it."""
         text, at = self._read(sql)
@@ -112,6 +126,50 @@ class Following:
         own = rows.drop_columns(["__time", "__appears", "__row"])
         columns = [values(column, column_type(column.type), False) for column in own.columns]
         return [message(b"d", copied_line(line, form)) for line in zip(times, signs, *columns)]
+
+
+class Rows:
+    """The rows of an answer as messages, in the formats that the client has asked for (0 text, 1 binary)."""
+
+    def __init__(self, answer: Answer, formats: Sequence[int]):
+        self.schema = answer.schema
+        self.types = [column_type(field.type) for field in answer.schema]
+        self.binary = binary_columns(self.types, formats)
+        self._answer, self._rest = answer, pa.RecordBatch.from_pylist([], schema=answer.schema)
+
+    def take(self, most: int = 0) -> tuple[list[bytes], bool]:
+        """Return the next rows, about `ROWS` of them and at most as many as are asked for, and whether they were the last."""
+        messages: list[bytes] = []
+        wanted = min(most or ROWS, ROWS)
+        while len(messages) < wanted:
+            batch = self._rest if self._rest.num_rows else next(iter(self._answer), None)
+            if batch is None:
+                self._answer.close()
+                return messages, True
+            left = most - len(messages) if most else batch.num_rows
+            self._rest = batch.slice(left)
+            messages += rows_of(batch.slice(0, left), self.types, self.binary)
+        return messages, False
+
+    def close(self) -> None:
+        """End the statement."""
+        self._answer.close()
+
+
+def binary_columns(types: Sequence[ColumnType], formats: Sequence[int]) -> list[bool]:
+    """Return which columns are sent in binary. A type without a binary form is refused in it, as it would be misread."""
+    wanted = [bool(format_at(formats, at)) for at in range(len(types))]
+    for kind, is_binary in zip(types, wanted):
+        if is_binary and kind.binary is None:
+            raise SqlError(
+                "0A000", f"values of type {kind.name} are sent as text only", "ask for text, or cast the column"
+            )
+    return wanted
+
+
+def format_at(formats: Sequence[int], at: int) -> int:
+    """Return the format of a parameter or column: clients send none, one for all, or one for each."""
+    return formats[at] if len(formats) > 1 else formats[0] if formats else 0
 
 
 def rows_of(batch: pa.RecordBatch, types: Sequence[ColumnType], binary: Sequence[bool]) -> list[bytes]:
