@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import queue
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 import hayase as hy
@@ -53,6 +55,19 @@ def test_psql_asks_and_describes(address: Address) -> None:
     assert psql(address, "copy (select n from total) to stdout") == "39\n"
     assert 'unknown relation "spent"' in psql(address, "select * from spent")
     assert "the token is not the one" in psql(address, "select 1", PGPASSWORD="another-token-of-it")
+
+
+def test_a_server_that_is_killed_is_there_again(shop: hy.Pipeline) -> None:
+    lines: queue.Queue[str] = queue.Queue()
+    with sql_serving(shop.home, "127.0.0.1:0", token=TOKEN, on_end=lines.put) as place:
+        assert psql(place, "select n from total") == "39\n"
+        (server,) = [
+            child for child in psutil.Process().children() if "hayase.wire.sql_process" in " ".join(child.cmdline())
+            and any(each.laddr.port == place.port for each in child.net_connections())
+        ]  # fmt: skip
+        server.kill()
+        assert "starts again" in lines.get(timeout=60)
+        assert psql(place, "select n from total") == "39\n"
 
 
 def test_psql_over_tls(shop: hy.Pipeline, tmp_path: Path) -> None:

@@ -250,10 +250,15 @@ def _sql_served(home: Home, address: str, token: str | None, certificate: Path |
     from hayase.wire.sql_process import sql_serving
 
     begin_home(home.path)
-    with sql_serving(home, address, token=token, certificate=certificate) as place:
+    console = output()
+
+    def tell(line: str) -> None:
+        console.print(line, style="yellow", markup=False, soft_wrap=True)
+
+    with sql_serving(home, address, token=token, certificate=certificate, on_end=tell) as place:
         needed = " (the password is the token)" if token else ""
         host = f"-h {place.host} -p {place.port}"
-        output().print(f"SQL at {place}{needed}: psql {host} -U hayase hayase", markup=False, soft_wrap=True)
+        console.print(f"SQL at {place}{needed}: psql {host} -U hayase hayase", markup=False, soft_wrap=True)
         yield
 
 
