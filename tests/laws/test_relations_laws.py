@@ -50,7 +50,7 @@ def test_a_statement_is_not_torn_at_any_step_of_a_commit(appended: list[list[int
     with room_for_homes() as home:
         pipeline = relation_shop(home)
         pipeline.apply()
-        seen, asking = [0], False
+        seen, alone, asking = [0], [0], False
 
         with HomeReader(home) as reader:
 
@@ -59,6 +59,8 @@ def test_a_statement_is_not_torn_at_any_step_of_a_commit(appended: list[list[int
                 if not asking and step.startswith("after "):
                     asking = True
                     seen.append(agree(reader))
+                    (row,) = reader.statement("select coalesce(sum(n), 0)::bigint from by_user").table().to_pylist()
+                    alone.append(*row.values())
                     asking = False
 
             with pipeline.home.lock(), closing(InProcess(pipeline.home, lambda: 0, tasks=1)) as runner:
@@ -71,6 +73,8 @@ def test_a_statement_is_not_torn_at_any_step_of_a_commit(appended: list[list[int
                     with mock.patch.object(durable, "reached", at_step):
                         runner.run_until_idle()
             assert agree(reader) == max(seen)
+            assert seen == sorted(seen)  # a reader never goes back, whatever a statement names
+            assert alone == sorted(alone)
 
 
 def test_a_statement_is_not_torn_beside_a_runner() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from hayase.relations.relation import Records
 from hayase.relations.statement import StatementError, Unsupported, parse
 from hayase.relations.statement_runs import Control, Interrupted, OutOfMemory
 from hayase.relations.table_rows import TableRows
+from hayase.tables.table import OwnTable
 from relation_shop import moment, purchase, purchases, relation_shop
 
 
@@ -162,6 +163,39 @@ def test_a_commit_that_is_not_published_yet_is_not_seen(tmp_path: Path, monkeypa
         assert asked(reader, "select n from total") == [(4,)]
         pipeline.run_until_idle(spark=False)
         assert asked(reader, "select n from total") == [(5,)]
+
+
+def test_a_home_whose_run_was_killed_between_two_tables_is_read_with_the_staged_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = relation_shop(tmp_path / "shop")
+    pipeline.append("purchases", purchases(0, 5))
+    pipeline.run_until_idle(spark=False)
+    pipeline.append("purchases", [purchase(5, 5, 5), purchase(6, 6, 4)])
+    ingest = OwnTable.ingest
+
+    def killed(table: OwnTable, files: Sequence[Path], marker: bytes) -> None:
+        if table.declaration.name == "by_user" and any(file.exists() for file in files):
+            raise KeyboardInterrupt
+        ingest(table, files, marker)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnTable, "ingest", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run_until_idle(spark=False)
+    staged = sorted(pipeline.home.staged("main").iterdir())
+    both = "select (select sum(n) from by_user), (select sum(n) from by_amount), (select n from total)"
+    with HomeReader(pipeline.home.path) as reader:
+        for _ in range(2):
+            assert asked(reader, both) == [(7, 7, 6)]
+        assert asked(reader, "select n, spent from by_user where user = 'u1'") == [(3, 9)]
+        assert asked(reader, "select n from by_user where user = 'u2'") == [(2,)]
+        assert sorted(pipeline.home.staged("main").iterdir()) == staged
+        pipeline.run_until_idle(spark=False)
+        assert asked(reader, both) == [(7, 7, 6)]
+    by_user = "select user, n, spent from by_user order by user"
+    with HomeReader(pipeline.home.path) as reader:
+        assert asked(reader, by_user) == [("u0", 2, 3), ("u1", 3, 9), ("u2", 2, 7)]
 
 
 def test_a_home_without_a_pipeline_says_so(tmp_path: Path) -> None:

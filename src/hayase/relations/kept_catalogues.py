@@ -43,6 +43,8 @@ class KeptCatalogues:
         self._home = home
         self._tables = OpenTables(home)
         self._rows = KeptRows()
+        self._shown: dict[str, int] = {}
+        """The greatest versions of lanes that were returned: no later statement goes back before them."""
         self._kept: OrderedDict[frozenset[str] | None, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -57,7 +59,10 @@ class KeptCatalogues:
                 self._kept.move_to_end(tables)
         if kept is not None and kept.newest == newest and self._is_in_place(kept.catalogue.versions):
             return kept.catalogue.anew()
-        versions = read_versions(self._home, self._tables, tables)
+        versions = read_versions(self._home, self._tables, tables, self._shown)
+        with self._lock:
+            for lane, manifest in versions.manifests.items():
+                self._shown[lane] = max(self._shown.get(lane, 0), manifest.version)
         catalogue = catalogue_of(versions, self._rows)
         if versions.is_newest:
             with self._lock:

@@ -2,7 +2,9 @@
 
 A manifest is written before its outputs are published, so the newest one may not be complete in the logs and tables yet. Then the
 one before is taken: a lane commits only when everything of the commit before is published. Logs keep what older manifests name;
-a table is opened read-only, which fixes its state, and is compared with the manifest by the marker of its newest batch.
+a table is opened read-only, which fixes its state, and is compared with the manifest by the marker of its newest batch. If a
+pipeline was killed when some of its tables had taken a batch in and others had not, the others are read together with their staged
+runs.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ from hayase.engine.logs import Logs
 from hayase.engine.results.committed_results import is_published
 from hayase.streams.home_format import check_home
 from hayase.tables.seals import Place, place_of
-from hayase.tables.table import Table, open_reader
+from hayase.tables.table import Table, open_reader, open_with_staged
 
 __all__ = ["OpenTables", "Versions", "read_versions"]
 
 _ATTEMPTS = 200
+_STAGED_FROM = 20
+"""The attempt from which on staged runs count: by then nobody seems to take them in."""
 _PAUSE = 0.01
 """Seconds between two looks at a home whose last commit is being published."""
 
@@ -103,14 +107,23 @@ class OpenTables:
 
 
 def read_versions(
-    home: Home, tables: OpenTables, wanted: Collection[str] | None = None, pause: Callable[[float], None] = time.sleep
+    home: Home,
+    tables: OpenTables,
+    wanted: Collection[str] | None = None,
+    shown: Mapping[str, int] | None = None,
+    pause: Callable[[float], None] = time.sleep,
 ) -> Versions:
-    """Return the newest versions of all lanes that can be read, with the `wanted` tables, by their names in lower case, or all."""
+    """Return the newest versions of all lanes that can be read, with the `wanted` tables, by their names in lower case, or all.
+    `shown` has the versions of lanes that a reader has seen before: it waits for tables that are behind them."""
     newest = _newest_definition(home)
     if newest is None:
         raise HayaseError(f"no pipeline was declared in {home.path} yet", "run one there first, with `hayase run`")
-    for _ in range(_ATTEMPTS):
-        chosen = [_readable(home, lane, newest, tables, wanted) for lane in newest.lanes]
+    for attempt in range(_ATTEMPTS):
+        with_staged = attempt >= _STAGED_FROM
+        seen = {} if with_staged or shown is None else shown
+        chosen = [
+            _readable(home, lane, newest, tables, wanted, seen.get(lane, 0), with_staged) for lane in newest.lanes
+        ]
         if all(chosen):
             return _together(home, newest, [each for each in chosen if each is not None])
         pause(_PAUSE)
@@ -139,18 +152,55 @@ class _LaneVersion:
 
 
 def _readable(
-    home: Home, lane: str, newest: Definition, tables: OpenTables, wanted: Collection[str] | None
+    home: Home,
+    lane: str,
+    newest: Definition,
+    tables: OpenTables,
+    wanted: Collection[str] | None,
+    least: int,
+    with_staged: bool,
 ) -> _LaneVersion | None:
-    """Return the newest version of a lane that is complete; None if neither of the last two is."""
+    """Return the newest version of a lane that is complete; None if neither of the last two is, or it is less than `least`."""
     commits = Commits(home, lane)
     last = commits.latest()
-    for manifest in (last, *_before(commits, last)):
+    before = _before(commits, last)
+    for manifest in (last, *before):
+        if manifest is not last and manifest.version < min(least, last.version):
+            continue
         version = manifest.offset.definition
         definition = (definition_of(home, version) if version else newest).of_lane(lane)
-        opened = _outputs(home, definition, manifest, tables, wanted)
+        staged = _Staged(home, lane, last, before[0]) if with_staged and before and manifest is last else None
+        opened = _outputs(home, definition, manifest, tables, wanted, staged)
         if opened is not None:
             return _LaneVersion(lane, manifest, definition, opened, manifest is last)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """The runs of a lane's newest manifest that tables may not have taken in, and the manifest before."""
+
+    home: Home
+    lane: str
+    manifest: Manifest
+    before: Manifest
+
+    def completed(self, state: _TableState, record: StageRecord) -> _TableState | None:
+        """Return a table at the state before together with its staged runs; None if that is not what is there."""
+        directory = self.home.staged(self.lane)
+        files = [directory / run.file for run in self.manifest.runs if run.table == record.name]
+        if not files or not _is_at(state, record, self.before) or record.name in self.manifest.begun:
+            return None
+        if not isinstance(record.output, TableDeclaration) or not all(file.exists() for file in files):
+            return None
+        table = open_with_staged(self.home.table(record.name), record.output, files)
+        weakref.finalize(table, table.store.close)
+        if (
+            table.generation() != state.generation
+            or version_in(table.newest_marker(), self.lane) != self.manifest.version
+        ):
+            return None
+        return _TableState(state.place, record.output, state.generation, table.newest_marker(), table)
 
 
 def _before(commits: Commits, manifest: Manifest) -> tuple[Manifest, ...]:
@@ -160,7 +210,12 @@ def _before(commits: Commits, manifest: Manifest) -> tuple[Manifest, ...]:
 
 
 def _outputs(
-    home: Home, definition: Definition, manifest: Manifest, tables: OpenTables, wanted: Collection[str] | None
+    home: Home,
+    definition: Definition,
+    manifest: Manifest,
+    tables: OpenTables,
+    wanted: Collection[str] | None,
+    staged: _Staged | None,
 ) -> dict[str, _TableState] | None:
     """Return the wanted tables of a lane if its outputs are as the manifest says, else None."""
     logs = Logs(home, definition)
@@ -170,10 +225,12 @@ def _outputs(
             if not is_published(logs[record.name], record, manifest):
                 return None
         elif wanted is None or record.name.lower() in wanted:
-            states = [state for state in tables.states(record.output) if _is_at(state, record, manifest)]
-            if not states:
+            known = tables.states(record.output)
+            states = [state for state in known if _is_at(state, record, manifest)]
+            completed = staged.completed(known[0], record) if staged is not None and not states else None
+            if not states and completed is None:
                 return None
-            opened[record.name] = states[0]
+            opened[record.name] = states[0] if completed is None else completed
     return opened
 
 

@@ -32,7 +32,7 @@ from hayase.streams import durable
 from hayase.tables import seals
 from hayase.tables.stores import GENERATION, Result, View
 
-__all__ = ["RocksReader", "RocksStore", "discard", "verify_files", "write_sorted"]
+__all__ = ["RocksReader", "RocksStore", "StagedRuns", "discard", "verify_files", "write_sorted"]
 
 _ATTEMPTS = 5
 _OPENINGS = 50
@@ -391,6 +391,41 @@ class RocksReader:
         if self._database is not None:
             _close(self._database)
             self._database = None
+
+
+class StagedRuns:
+    """The entries of runs that no store has taken in yet, for reading: in a store of its own that lasts as long as this object. The
+    files are copied and stay as they are."""
+
+    def __init__(self, files: Sequence[Path]):
+        self._room = tempfile.TemporaryDirectory(prefix="hayase-")
+        self._path = Path(self._room.name)
+        copied = rocksdict.IngestExternalFileOptions()
+        copied.set_move_files(False)
+        try:
+            with _translated(files[0]):
+                self._database = rocksdict.Rdict(str(self._path), _options())
+                self._database.ingest_external_file([str(file) for file in files], copied)
+        except BaseException:
+            self._room.cleanup()
+            raise
+
+    def read(self, work: Callable[[View], Result]) -> Result:
+        view = _View(self._database, self._path, _ChangeCount(), 0)
+        try:
+            return work(view)
+        finally:
+            view.end()
+
+    def refresh(self) -> None:
+        """Do nothing: staged files do not change."""
+
+    def size(self) -> int:
+        return _size(self._path)
+
+    def close(self) -> None:
+        _close(self._database)
+        self._room.cleanup()
 
 
 def _linked(path: Path, links: Path) -> Path:

@@ -27,7 +27,7 @@ from hayase.tables.store_reader import end_of_prefix, not_in_snapshot
 from hayase.tables.stores import PAYLOAD, ROW, ReadableStore, Result, Store, View, open_readable, open_store
 from hayase.tables.versions import since
 
-__all__ = ["OwnTable", "Page", "Row", "Table", "TableInfo", "TooOld", "open_own", "open_reader"]
+__all__ = ["OwnTable", "Page", "Row", "Table", "TableInfo", "TooOld", "open_own", "open_reader", "open_with_staged"]
 
 Row = dict[str, Json]
 
@@ -314,6 +314,14 @@ def open_own(path: Path, declaration: TableDeclaration) -> OwnTable:
 def open_reader(path: Path, declaration: TableDeclaration) -> Table:
     """Open the table in a directory for reading, in any process, while another may write it. `refresh` shows new writes."""
     return Table(declaration, open_readable(path))
+
+
+def open_with_staged(path: Path, declaration: TableDeclaration, files: Sequence[Path]) -> Table:
+    """Open the table in a directory for reading, as it is once these staged runs have been taken in."""
+    from hayase.tables.rocksdb import StagedRuns
+    from hayase.tables.staged_store import StagedStore
+
+    return Table(declaration, StagedStore(open_readable(path), StagedRuns(files)))
 
 
 def _end(as_of: int | None) -> bytes | None:
