@@ -32,6 +32,16 @@ FIRST_HIDDEN = 1_000_000
 _TYPES = " ".join(f"WHEN {oid} THEN '{name}'" for oid, name in NAMES.items())
 
 
+_RESERVED = ", ".join(
+    f"'{word}'"
+    for word in "all analyse analyze and any array as asc asymmetric at both case cast check collate column constraint create default "
+    "deferrable desc describe distinct do else end except false fetch for foreign from group having in initially intersect into "
+    "lambda lateral leading limit not null offset on only or order pivot placing primary qualify references returning select show "
+    "some summarize symmetric table then to trailing true union unique unpivot using variadic when where window with".split()
+)
+"""Words that DuckDB reads as the name of a column only in quotes."""
+
+
 def _json_object(pairs: int) -> str:
     """One form of json_build_object, which DuckDB has under another name, for so many names with values."""
     names = ", ".join(f"name{at}, value{at}" for at in range(pairs))
@@ -81,8 +91,12 @@ _MACROS = {
     "has_any_column_privilege": "(a, b, c := '') AS true",
     "has_database_privilege": "(a, b, c := '') AS true",
     "has_function_privilege": "(a, b, c := '') AS true",
-    "pg_get_keywords": "() AS NULL::VARCHAR",
-    "quote_ident": "(name) AS '\"' || replace(name, '\"', '\"\"') || '\"'",
+    "pg_get_keywords": "() AS TABLE SELECT keyword_name AS word, 'U' AS catcode, keyword_category AS catdesc FROM duckdb_keywords()",
+    "quote_ident": f"(name) AS CASE WHEN regexp_full_match(name, '[a-z_][a-z0-9_]*') AND name NOT IN ({_RESERVED}) THEN name "
+    "ELSE '\"' || replace(name, '\"', '\"\"') || '\"' END",
+    "parse_ident": "(name) AS string_split(replace(name, '\"', ''), '.')",
+    "array_lower": "(items, dimension) AS CASE WHEN len(items) > 0 THEN 1 END",
+    "array_upper": "(items, dimension) AS nullif(len(items), 0)",
     "to_regclass": "(name) AS NULL::BIGINT",
     "to_regtype": "(name) AS NULL::BIGINT",
     "pg_get_function_result": "(item) AS NULL::VARCHAR",
@@ -93,13 +107,13 @@ _MACROS = {
     "set_config": "(name, setting, is_local) AS setting",
     "inet_server_addr": "() AS NULL::VARCHAR",
     "inet_server_port": "() AS NULL::INTEGER",
-    "_pg_expandarray": "(items) AS NULL",
+    "_pg_expandarray": "(items) AS {'x': NULL::BIGINT, 'n': NULL::BIGINT}",
 }
 FUNCTIONS = tuple(f"__pg_{name}{body}" for name, body in _MACROS.items())
 """The macros, as CREATE MACRO takes them."""
 
 _QUOTED = re.compile(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/)", re.DOTALL)
-_NAMED = re.compile(rf"\b(?:pg_catalog\s*\.\s*)?({'|'.join(_MACROS)})\s*\(", re.IGNORECASE)
+_NAMED = re.compile(rf"\b(?:(?:pg_catalog|information_schema)\s*\.\s*)?({'|'.join(_MACROS)})\s*\(", re.IGNORECASE)
 _WORDS = re.compile(r"(?<![.\w])(current_user|session_user|current_role|current_catalog)\b(?!\s*\()", re.IGNORECASE)
 _RULES = (
     (re.compile(r"operator\s*\(\s*pg_catalog\s*\.\s*([^)\s]+)\s*\)", re.IGNORECASE), r"\1"),
@@ -111,10 +125,18 @@ _RULES = (
     (_NAMED, lambda found: f"__pg_{found[1].lower()}("),
     (_WORDS, f"'{USER}'"),
     (re.compile(r"\bpg_catalog\s*\.\s*(\w+)\s*\(", re.IGNORECASE), r"\1("),
+    (re.compile(r"(\bas\s+)(select|table|update|delete|insert|references)(?=\s*[,)]|\s+from\b)", re.IGNORECASE), r'\1"\2"'),
 )  # fmt: skip
 _CLASS = re.compile(
     r"'((?:[^']|'')*)'\s*::\s*(?:pg_catalog\s*\.\s*)?regclass(?:\s*::\s*(?:pg_catalog\s*\.\s*)?oid)?", re.IGNORECASE
 )
+_SEARCH_PATH = re.compile(
+    r"select\s+case\s+when\s+trim\(s\[i\]\).*?string_to_array\(current_setting\('search_path'\),\s*','\)\s+s\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""How Grafana asks which schemas are found without their names."""
+_ITEMS = re.compile(r"'\{([^'{}\"]*)\}'\s*::\s*(?:text|varchar|name)\s*\[\]", re.IGNORECASE)
+_FORMAT = re.compile(r"\bformat\s*\(\s*'((?:[^']|'')*%[sIL](?:[^']|'')*)'", re.IGNORECASE)
 _CHAR = re.compile(r"::\s*(pg_catalog\s*\.\s*)?\"char\"", re.IGNORECASE)
 _CATALOGUE = re.compile(r"\b(pg_\w+|information_schema)\b", re.IGNORECASE)
 
@@ -132,6 +154,9 @@ def translated(sql: str) -> str:
     """
     sql = _CLASS.sub(r"(SELECT oid FROM pg_catalog.pg_class WHERE relname = '\1')", sql)
     sql = _CHAR.sub("::varchar", sql)
+    sql = _SEARCH_PATH.sub("SELECT 'public'", sql)
+    sql = _ITEMS.sub(r"string_split('\1', ',')", sql)
+    sql = _FORMAT.sub(lambda found: f"printf('{re.sub('%[IL]', '%s', found[1])}'", sql)
     parts = _QUOTED.split(sql)
     for at in range(0, len(parts), 2):
         for pattern, replacement in _RULES:

@@ -175,11 +175,23 @@ def _attributes(oid: int, namespace: int, schema: str, relation: Relation) -> It
         }  # fmt: skip
 
 
+_SHORT = {
+    "boolean": "bool", "bigint": "int8", "smallint": "int2", "integer": "int4", "real": "float4", "double precision": "float8",
+    "time without time zone": "time", "timestamp without time zone": "timestamp", "timestamp with time zone": "timestamptz",
+}  # fmt: skip
+
+
+def _type_name(name: str) -> str:
+    """Return the name of a type as `pg_type` has it.
+
+    >>> _type_name("bigint"), _type_name("text[]")
+    ('int8', '_text')
+    """
+    base = name.removesuffix("[]")
+    return ("_" if name != base else "") + _SHORT.get(base, base)
+
+
 def _types() -> Iterator[dict[str, Any]]:
-    short = {
-        "boolean": "bool", "bigint": "int8", "smallint": "int2", "integer": "int4", "real": "float4", "double precision": "float8",
-        "time without time zone": "time", "timestamp without time zone": "timestamp", "timestamp with time zone": "timestamptz",
-    }  # fmt: skip
     arrays = {name.removesuffix("[]"): oid for oid, name in NAMES.items() if name.endswith("[]")}
     elements = {name: oid for oid, name in NAMES.items()}
     others = {18: "char", 19: "name", 26: "oid", 1043: "varchar", 705: "unknown"}
@@ -187,7 +199,7 @@ def _types() -> Iterator[dict[str, Any]]:
         base = name.removesuffix("[]")
         is_array = name != base
         yield {
-            "oid": oid, "typname": ("_" if is_array else "") + short.get(base, base), "typnamespace": _SCHEMAS[_SYSTEM],
+            "oid": oid, "typname": _type_name(name), "typnamespace": _SCHEMAS[_SYSTEM],
             "typowner": 10, "typlen": -1, "typbyval": False, "typtype": "b", "typcategory": "A" if is_array else _category(base),
             "typispreferred": False, "typisdefined": True, "typdelim": ",", "typrelid": 0, "typsubscript": 0,
             "typelem": elements.get(base, 0) if is_array else 0, "typarray": 0 if is_array else arrays.get(base, 0),
@@ -252,5 +264,5 @@ def _information_columns(oid: int, namespace: int, schema: str, relation: Relati
             "table_catalog": DATABASE, "table_schema": schema, "table_name": relation.name, "column_name": field.name,
             "ordinal_position": number, "is_nullable": "YES" if field.nullable else "NO",
             "data_type": "ARRAY" if kind.name.endswith("[]") else kind.name, "udt_catalog": DATABASE, "udt_schema": _SYSTEM,
-            "udt_name": kind.name, "is_identity": "NO", "is_generated": "NEVER", "is_updatable": "NO",
+            "udt_name": _type_name(kind.name), "is_identity": "NO", "is_generated": "NEVER", "is_updatable": "NO",
         }  # fmt: skip
