@@ -42,6 +42,7 @@ NAMES = (
     "operations",
     "connectors",
     "growth",
+    "ask",
 )
 MEASURED = "measured"
 MI = 2**20
@@ -447,6 +448,7 @@ SECTIONS = (
     Section("Linear Road", "linear_road", linear_road),
     Section("Sources and outputs", "connectors", engine),
     Section("Growth", "growth", engine),
+    Section("Asking", "ask", engine),
 )
 
 

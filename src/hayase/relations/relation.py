@@ -88,7 +88,7 @@ class PresentRows:
     results: CommittedResults
     kept: KeptRows
     version: Hashable
-    """What identifies the rows among those that are kept."""
+    """What identifies the rows among those that are kept, with an instant."""
     kind: str = "query"
 
     @property
@@ -115,10 +115,7 @@ class PresentRows:
     def batches(
         self, as_of: int | None, columns: Sequence[str], bounds: Bounds = NOTHING_SAID
     ) -> Iterator[pa.RecordBatch]:
-        if as_of is None:
-            rows = self.kept.rows(self.version, self.results.at_table)
-        else:
-            rows = self.results.as_of(as_of).at_table()
+        rows = self.kept.rows((self.version, as_of), lambda: self.results.as_of(as_of).at_table())
         yield from _chunks(among(rows, bounds), columns)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
@@ -163,13 +163,12 @@ def _readable(
     """Return the newest version of a lane that is complete; None if neither of the last two is, or it is less than `least`."""
     commits = Commits(home, lane)
     last = commits.latest()
-    before = _before(commits, last)
-    for manifest in (last, *before):
+    for manifest in _newest_first(commits, last):
         if manifest is not last and manifest.version < min(least, last.version):
             continue
         version = manifest.offset.definition
         definition = (definition_of(home, version) if version else newest).of_lane(lane)
-        staged = _Staged(home, lane, last, before[0]) if with_staged and before and manifest is last else None
+        staged = _Staged(commits, last) if with_staged and manifest is last else None
         opened = _outputs(home, definition, manifest, tables, wanted, staged)
         if opened is not None:
             return _LaneVersion(lane, manifest, definition, opened, manifest is last)
@@ -178,29 +177,35 @@ def _readable(
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """The runs of a lane's newest manifest that tables may not have taken in, and the manifest before."""
+    """The runs of a lane's newest manifest that tables may not have taken in."""
 
-    home: Home
-    lane: str
+    commits: Commits
     manifest: Manifest
-    before: Manifest
 
     def completed(self, state: _TableState, record: StageRecord) -> _TableState | None:
         """Return a table at the state before together with its staged runs; None if that is not what is there."""
-        directory = self.home.staged(self.lane)
+        home, lane = self.commits.home, self.commits.lane
+        directory = home.staged(lane)
         files = [directory / run.file for run in self.manifest.runs if run.table == record.name]
-        if not files or not _is_at(state, record, self.before) or record.name in self.manifest.begun:
+        if (
+            not files
+            or not any(_is_at(state, record, each) for each in _before(self.commits, self.manifest))
+            or record.name in self.manifest.begun
+        ):
             return None
         if not isinstance(record.output, TableDeclaration) or not all(file.exists() for file in files):
             return None
-        table = open_with_staged(self.home.table(record.name), record.output, files)
+        table = open_with_staged(home.table(record.name), record.output, files)
         weakref.finalize(table, table.store.close)
-        if (
-            table.generation() != state.generation
-            or version_in(table.newest_marker(), self.lane) != self.manifest.version
-        ):
+        if table.generation() != state.generation or version_in(table.newest_marker(), lane) != self.manifest.version:
             return None
         return _TableState(state.place, record.output, state.generation, table.newest_marker(), table)
+
+
+def _newest_first(commits: Commits, last: Manifest) -> Iterator[Manifest]:
+    """Yield the last manifest and the one before, which is read only if it is needed."""
+    yield last
+    yield from _before(commits, last)
 
 
 def _before(commits: Commits, manifest: Manifest) -> tuple[Manifest, ...]:

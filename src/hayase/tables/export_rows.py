@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -35,8 +36,14 @@ def export_rows(
         if reason is not None:
             raise HayaseError(f"{reason}; rows() keeps every digit, or choose other columns")
     whole = [{**dict(zip(declaration.key, key, strict=True)), **row} for key, row in rows]
-    key_columns = tuple((part, "Register") for part in declaration.key)
-    parts = [arrow_rows(replace(declaration, key=declaration.column_names, columns=key_columns), whole)]
-    parts += [arrow_rows(replace(declaration, columns=chosen), whole)] if chosen else []
+    parts = [arrow_rows(part, whole) for part in _parts(declaration, chosen)]
     fields = [field for batch in parts for field in batch.schema]
     return pa.record_batch([column for batch in parts for column in batch.columns], schema=pa.schema(fields))
+
+
+@lru_cache(maxsize=256)
+def _parts(declaration: TableDeclaration, chosen: tuple[tuple[str, str], ...]) -> tuple[TableDeclaration, ...]:
+    """Return the key of a table as columns, and the chosen columns, as declarations of their own."""
+    key_columns = tuple((part, "Register") for part in declaration.key)
+    keys = replace(declaration, key=declaration.column_names, columns=key_columns)
+    return (keys, replace(declaration, columns=chosen)) if chosen else (keys,)

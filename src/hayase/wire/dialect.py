@@ -32,14 +32,14 @@ FIRST_HIDDEN = 1_000_000
 _TYPES = " ".join(f"WHEN {oid} THEN '{name}'" for oid, name in NAMES.items())
 
 
-_RESERVED = ", ".join(
-    f"'{word}'"
-    for word in "all analyse analyze and any array as asc asymmetric at both case cast check collate column constraint create default "
+_WORDS_IN_QUOTES = (
+    "all analyse analyze and any array as asc asymmetric at both case cast check collate column constraint create default "
     "deferrable desc describe distinct do else end except false fetch for foreign from group having in initially intersect into "
     "lambda lateral leading limit not null offset on only or order pivot placing primary qualify references returning select show "
-    "some summarize symmetric table then to trailing true union unique unpivot using variadic when where window with".split()
+    "some summarize symmetric table then to trailing true union unique unpivot using variadic when where window with"
 )
 """Words that DuckDB reads as the name of a column only in quotes."""
+_RESERVED = ", ".join(f"'{word}'" for word in _WORDS_IN_QUOTES.split())
 
 
 def _json_object(pairs: int) -> str:
@@ -91,7 +91,8 @@ _MACROS = {
     "has_any_column_privilege": "(a, b, c := '') AS true",
     "has_database_privilege": "(a, b, c := '') AS true",
     "has_function_privilege": "(a, b, c := '') AS true",
-    "pg_get_keywords": "() AS TABLE SELECT keyword_name AS word, 'U' AS catcode, keyword_category AS catdesc FROM duckdb_keywords()",
+    "pg_get_keywords": "() AS TABLE SELECT keyword_name AS word, 'U' AS catcode, keyword_category AS catdesc "
+    "FROM duckdb_keywords()",
     "quote_ident": f"(name) AS CASE WHEN regexp_full_match(name, '[a-z_][a-z0-9_]*') AND name NOT IN ({_RESERVED}) THEN name "
     "ELSE '\"' || replace(name, '\"', '\"\"') || '\"' END",
     "parse_ident": "(name) AS string_split(replace(name, '\"', ''), '.')",
