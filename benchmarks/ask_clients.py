@@ -50,9 +50,10 @@ class Client:
                     raise RuntimeError(failed)
                 return rows
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._writer.write(b"X" + struct.pack("!i", 4))
         self._writer.close()
+        await self._writer.wait_closed()
 
 
 def _row(data: bytes) -> Row:
@@ -76,10 +77,12 @@ def one_by_one(port: int, draw: Statement, seconds: float, pause: float) -> list
         client, drawn = await Client.connect(port), random.Random(1)
         asked: list[Asked] = []
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            asked.append(await _timed(client, *draw(drawn)))
-            await asyncio.sleep(pause)
-        client.close()
+        try:
+            while time.monotonic() < until:
+                asked.append(await _timed(client, *draw(drawn)))
+                await asyncio.sleep(pause)
+        finally:
+            await client.close()
         return asked
 
     return asyncio.run(run())
@@ -93,12 +96,14 @@ def crowd(port: int, draw: Statement, seconds: float, clients: int, rate: float)
         client, drawn = await Client.connect(port), random.Random(number)
         every = clients / rate
         due = began + every * number / clients
-        while due < began + seconds:
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            name, spent, rows = await _timed(client, *draw(drawn))
-            asked.append((name, max(spent, time.monotonic() - due), rows))
-            due += every
-        client.close()
+        try:
+            while due < began + seconds:
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                name, spent, rows = await _timed(client, *draw(drawn))
+                asked.append((name, max(spent, time.monotonic() - due), rows))
+                due += every
+        finally:
+            await client.close()
 
     async def run() -> list[Asked]:
         asked: list[Asked] = []
