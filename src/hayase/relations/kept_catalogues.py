@@ -66,6 +66,8 @@ class KeptCatalogues:
         catalogue = catalogue_of(versions, self._rows)
         if versions.is_newest:
             with self._lock:
+                for other in [each for each, older in self._kept.items() if older.newest != newest]:
+                    del self._kept[other]  # it would only keep old files of tables open
                 self._kept[tables] = _Kept(newest, catalogue)
                 while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
