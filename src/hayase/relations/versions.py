@@ -195,7 +195,12 @@ class _Staged:
             return None
         if not isinstance(record.output, TableDeclaration) or not all(file.exists() for file in files):
             return None
-        table = open_with_staged(home.table(record.name), record.output, files)
+        try:
+            table = open_with_staged(home.table(record.name), record.output, files)
+        except HayaseError:
+            if all(file.exists() for file in files):
+                raise
+            return None  # they are being taken in
         weakref.finalize(table, table.store.close)
         if table.generation() != state.generation or version_in(table.newest_marker(), lane) != self.manifest.version:
             return None

@@ -321,7 +321,12 @@ def open_with_staged(path: Path, declaration: TableDeclaration, files: Sequence[
     from hayase.tables.rocksdb import StagedRuns
     from hayase.tables.staged_store import StagedStore
 
-    return Table(declaration, StagedStore(open_readable(path), StagedRuns(files)))
+    runs = StagedRuns(files)
+    try:
+        return Table(declaration, StagedStore(open_readable(path), runs))
+    except BaseException:
+        runs.close()
+        raise
 
 
 def _end(as_of: int | None) -> bytes | None:
