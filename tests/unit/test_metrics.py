@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hayase.connectors.status import ConnectorStatus
 from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
 from hayase.serving.metrics import exposition
 from hayase.serving.server_figures import HttpFigures
 from hayase.serving.service import CommittedStatus
+from hayase.storage import DirectoryStore
 
 GOVERNORS = (
     GovernorStatus(
@@ -50,6 +53,16 @@ def test_sources_and_outputs() -> None:
     assert found[f"hayase_connector_up{output}"] == "0.0"
     assert found[f"hayase_connector_failed_attempts{output}"] == "3"
     assert f"hayase_connector_lag_records{output}" not in found  # it is not known
+
+
+def test_requests_to_stores(tmp_path: Path) -> None:
+    def reads() -> int:
+        found = samples(exposition(CommittedStatus(), 0, 0.0, {}, HttpFigures()))
+        return int(found.get('hayase_storage_requests_total{verb="read"}', 0))
+
+    before = reads()
+    DirectoryStore(tmp_path).read("name")
+    assert reads() == before + 1
 
 
 def test_without_any_the_families_are_empty() -> None:

@@ -18,11 +18,12 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from hayase.connectors.change_texts import key_texts
-from hayase.connectors.file_stores import is_address, local_path
+from hayase.connectors.file_stores import local_path
 from hayase.connectors.lake_rows import lake_rows, lake_schema
 from hayase.connectors.sink import APPEARS, Changes, Position, Sink, SinkSetting
 from hayase.connectors.sink_notes import SinkNotes
 from hayase.core.errors import EndpointError, PositionMoved
+from hayase.storage import is_address
 
 __all__ = ["DeltaSink"]
 

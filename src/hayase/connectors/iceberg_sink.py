@@ -22,10 +22,11 @@ from pyiceberg.exceptions import (
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import TableProperties
 
-from hayase.connectors.file_stores import is_address, local_path
+from hayase.connectors.file_stores import local_path
 from hayase.connectors.lake_rows import lake_rows, lake_schema
 from hayase.connectors.sink import Changes, Position, Sink, SinkSetting
 from hayase.core.errors import EndpointError, PositionMoved
+from hayase.storage import is_address
 from hayase.streams import durable
 
 __all__ = ["IcebergSink"]

@@ -21,11 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hayase.connectors.file_stores import DRAFTS, open_store
+from hayase.connectors.file_stores import open_store
 from hayase.connectors.lake_rows import lake_rows, lake_schema
 from hayase.connectors.sink import TIME, Changes, Position, Sink, SinkSetting
 from hayase.core.data_classes import dataclass
 from hayase.core.errors import EndpointError, PositionMoved
+from hayase.storage.directory_store import DRAFTS
 from hayase.streams.sealed import seal, unseal
 
 __all__ = ["ParquetSink"]
@@ -53,7 +54,8 @@ class ParquetSink(Sink):
 
     def __init__(self, setting: SinkSetting):
         self._setting, self._options = setting, setting.options
-        self._store, _ = open_store(self._options["path"], setting.beside)
+        self._place, _ = open_store(self._options["path"], setting.beside)
+        self._files = self._place.files
         self._name = f"{DRAFTS}/{setting.output}.json"
         self._state = _State(setting.home)
         self._version: str | None = None
@@ -63,7 +65,7 @@ class ParquetSink(Sink):
     def position(self) -> Position | None:
         self._state, self._version = self._stored()
         if self._setting.keep is not None:
-            self._store.remove_drafts()
+            self._place.remove_drafts()
         if self._state.writing and self._setting.keep is not None:
             self._take_back(self._state.writing)
             self._replace(replace(self._state, writing=()))
@@ -75,18 +77,18 @@ class ParquetSink(Sink):
             raise PositionMoved(
                 f"{self._options['path']} holds {before.position}, not {changes.since}", "start the output again"
             )
-        files = dict(self._files(changes))
+        files = dict(self._contents(changes))
         if files or changes.anew:
             self._replace(replace(before, writing=tuple(files)))
         if changes.anew:
             own = re.compile(rf"(?:.*/)?{re.escape(self._setting.output)}-\d+-[0-9a-f]+\.parquet")
-            self._store.remove([name for name in self._store.names("") if own.fullmatch(name)])
+            self._files.delete([file.name for file in self._files.list_after() if own.fullmatch(file.name)])
         for name, data in files.items():
-            if self._store.replace(name, data, None) is None:
+            if self._files.create(name, data) is None:
                 raise self._moved()
         self._replace(_State(before.home, changes.until.number, changes.until.cursor))
 
-    def _files(self, changes: Changes) -> Iterator[tuple[str, bytes]]:
+    def _contents(self, changes: Changes) -> Iterator[tuple[str, bytes]]:
         """Yield the names and contents of the files of a write."""
         emit = self._options["emit"]
         for directory, part in self._partitions(changes.rows):
@@ -112,11 +114,11 @@ class ParquetSink(Sink):
     def _take_back(self, names: tuple[str, ...]) -> None:
         """See to it that none of these files has records, now or later."""
         empty = _file(lake_schema(self._setting.rows, self._options["emit"]).empty_table())
-        there = [name for name in names if self._store.replace(name, empty, None) is None]
-        self._store.remove(there)
+        there = [name for name in names if self._files.create(name, empty) is None]
+        self._files.delete(there)
 
     def _stored(self) -> tuple[_State, str | None]:
-        stored = self._store.read(self._name)
+        stored = self._files.read(self._name)
         if stored is None:
             return _State(self._setting.home), None
         path = Path(self._options["path"]) / self._name
@@ -130,8 +132,11 @@ class ParquetSink(Sink):
         return state, stored[1]
 
     def _replace(self, state: _State) -> None:
-        data = seal(KIND, orjson.dumps(asdict(state)))
-        version = self._store.replace(self._name, data, self._version)
+        data = seal(KIND, orjson.dumps({**asdict(state), "writer": self._token}))  # tells our write from another's
+        if self._version is None:
+            version = self._files.create(self._name, data)
+        else:
+            version = self._files.replace(self._name, data, self._version)
         if version is None:
             raise self._moved()
         self._state, self._version = state, version

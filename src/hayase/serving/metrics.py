@@ -13,6 +13,7 @@ from hayase.engine.commit.manifests import Manifest
 from hayase.engine.condition import State
 from hayase.serving.server_figures import HttpFigures, processor_seconds
 from hayase.serving.service import CommittedStatus
+from hayase.storage.request_counts import counts
 
 __all__ = ["CONTENT_TYPE", "exposition"]
 
@@ -56,6 +57,8 @@ def exposition(
                 [({"stage": stage}, firing.missed) for stage, firing in manifest.offset.firings.items()]),
         *_of_governors(governors),
         *_of_connectors(connectors),
+        _family("hayase_storage_requests_total", "counter", "Requests of this process to object stores and directories of files.",
+                [({"verb": verb}, count) for verb, count in sorted(counts().items())]),
         _family("hayase_http_requests_total", "counter", "Requests answered.",
                 [({"method": method, "route": route, "status": status}, count)
                  for (method, route, status), count in sorted(http.answered.items())]),
