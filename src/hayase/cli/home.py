@@ -1,4 +1,4 @@
-"""The commands `hayase home`: show, verify, repair, upgrade. They work on the files of a home, whatever the pipeline computes."""
+"""The commands `hayase home`: show, size, verify, repair, clean, copy, upgrade: they work on files, whatever is computed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Look after the directory of a pipeline: show, verify, repair, upgrade.",
+    help="Look after the directory of a pipeline: show, size, verify, repair, clean, copy, upgrade.",
     epilog="Example: [cyan]hayase home verify[/]",
     no_args_is_help=True,
 )
@@ -106,6 +106,60 @@ def repair(
             readers = f"; {', '.join(anew)} will begin anew from earliest in the next run" if anew else ""
             done.append(f'stream "{name}" goes on without {lost} lost records{readers}')
     typer.echo("\n".join(done) or "nothing can be written again; `hayase home verify` tells what is wrong")
+
+
+@app.command()
+def copy(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A home, or the address of a copy such as s3://bucket/shop.")
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="A directory or an address (s3://, gs://, az://) with nothing yet, or with an older copy.",
+        ),
+    ],
+    json: Json = False,
+) -> None:
+    """Copy a home to another directory or to an object store, or a copy from there back.
+
+    The pipeline may run meanwhile: the copy is the home at one instant. What an older copy at the target has too is not sent
+    again. The target has its older copy, or nothing, until all of the new one is there; if it is interrupted, run it again.
+
+    Example: [cyan]hayase home copy ./shop s3://backups/shop[/]
+
+    To restore it: [cyan]hayase home copy s3://backups/shop ./shop[/]
+    """
+    from dataclasses import asdict
+
+    from hayase.core.clock import now_us
+    from hayase.engine.copies.home_copy import copy_home
+
+    copied = copy_home(source, target, now_us(), _Shown() if sys.stderr.isatty() and not json else _unshown)
+    if json:
+        _write({"source": source, "target": target, **asdict(copied)})
+        return
+    typer.echo(
+        f"{target} has copy {copied.number} of {source}: {copied.files:,} files, {copied.bytes:,} bytes; "
+        f"{copied.sent_files:,} files with {copied.sent_bytes:,} bytes were sent for it"
+    )
+
+
+class _Shown:
+    """Shows on the terminal how many files are done."""
+
+    def __init__(self) -> None:
+        self._files, self._bytes = 0, 0
+
+    def __call__(self, file: str, sent: int) -> None:
+        self._files, self._bytes = self._files + 1, self._bytes + sent
+        sys.stderr.write(f"\r\x1b[K{self._files:,} files, {self._bytes:,} bytes sent  {file[:60]}")
+        sys.stderr.flush()
+
+
+def _unshown(file: str, sent: int) -> None:
+    """Show nothing."""
 
 
 @app.command()

@@ -115,6 +115,32 @@ class Home:
         finally:
             os.close(descriptor)
 
+    @contextlib.contextmanager
+    def committing(self) -> Iterator[None]:
+        """Held while a manifest is written and applied: whoever holds `still` sees a home between two commits."""
+        with writing(f"the home {self.path}"):
+            durable.make_directory(self.path / "commits")
+            descriptor = durable.open_file(self._commit_lock, os.O_RDWR | os.O_CREAT)
+        with _flocked(descriptor, fcntl.LOCK_SH):
+            yield
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """Keep every lane from committing, in any process; hold it for as short a time as possible."""
+        try:
+            descriptor = durable.open_file(self._commit_lock, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:  # nothing was ever committed
+            yield
+            return
+        except OSError:  # somebody else's, or read-only
+            descriptor = os.open(self._commit_lock, os.O_RDONLY | os.O_CLOEXEC)
+        with _flocked(descriptor, fcntl.LOCK_EX):
+            yield
+
+    @property
+    def _commit_lock(self) -> Path:
+        return self.path / "commits" / "lock"
+
     def is_locked(self) -> bool:
         """Whether a process holds the lock now. Does not take the lock, so a run that starts meanwhile is not disturbed."""
         return self.holder() is not None
@@ -132,6 +158,17 @@ class Home:
             return Holder(holder or "unknown", os.fstat(descriptor).st_mtime_ns // 1000)
         finally:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _flocked(descriptor: int, kind: int) -> Iterator[None]:
+    """Hold a lock on an open file and close it. It is unlocked first: a process forked meanwhile shares the descriptor."""
+    try:
+        fcntl.flock(descriptor, kind)
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

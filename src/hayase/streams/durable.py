@@ -26,6 +26,7 @@ from pathlib import Path
 __all__ = [
     "Unsynced",
     "create_empty",
+    "exchange",
     "fsync_directory",
     "fsync_file",
     "make_directory",
@@ -46,6 +47,8 @@ TEMPORARY = ".tmp"
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _numbers = itertools.count()
+_HERE, _EXCHANGE = -100, 2
+"""AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
 
 
 class Unsynced(OSError):
@@ -183,6 +186,20 @@ def rename(source: Path, target: Path, *, confirm: bool = True) -> None:
         os.rename(source, target)  # noqa: PTH104 (half the time of Path.rename, inside the writers' lock)
     if confirm:
         _confirm(target.parent)
+
+
+def exchange(first: Path, second: Path) -> None:
+    """Exchange the names of two directories beside each other, durably and in one step; OSError with EINVAL or ENOSYS where the
+    file system cannot do that."""
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "renameat2"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    with _step("exchange"):
+        if library.renameat2(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(first))
+    _confirm(first.parent)
 
 
 def remove(path: Path) -> None:

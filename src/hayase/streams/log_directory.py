@@ -16,7 +16,7 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from hayase.streams.producers import Producers
 from hayase.streams.schema_evolution import stored_declaration
 from hayase.streams.stream_ends import is_output, known_end
 
-__all__ = ["Head", "LogDirectory", "Tail"]
+__all__ = ["Head", "LogDirectory", "Tail", "hold_logs"]
 
 _TRIES = 64
 """How many listings in a row may look broken because files change meanwhile, before that counts as damage."""
@@ -304,3 +304,20 @@ class LogDirectory:
             )
         known = [path.name for path in self.path.parent.glob("*/") if path.is_dir()]
         return UnknownName("stream", self.stream, known, f' in "{self.path.parent}"')
+
+
+@contextmanager
+def hold_logs(directories: Iterable[Path]) -> Iterator[None]:
+    """Keep writers out of several logs at once; nothing is written. A writer may hold the lock of one log while it waits for that
+    of the dead letters, so the caller gives `_dead` last. A log without a lock file was never written to."""
+    descriptors: list[int] = []
+    try:
+        for directory in directories:
+            with suppress(FileNotFoundError):
+                descriptors.append(os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC))
+                fcntl.flock(descriptors[-1], fcntl.LOCK_EX)
+        yield
+    finally:
+        for descriptor in descriptors:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)

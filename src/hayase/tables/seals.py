@@ -30,6 +30,8 @@ __all__ = [
     "place_of",
     "read_seal",
     "remove_seal",
+    "seal_bytes",
+    "seal_of",
     "seal_path",
     "sealed_now",
     "write_seal",
@@ -93,14 +95,24 @@ def read_seal(path: Path) -> Seal | None:
 
 def write_seal(path: Path, seal: Seal) -> None:
     """Replace the seal of a store, durably."""
+    durable.write_atomic(seal_path(path), seal_bytes(seal))
+
+
+def seal_bytes(seal: Seal) -> bytes:
+    """Return the content of a seal's file."""
     body = orjson.dumps(asdict(seal))
-    durable.write_atomic(seal_path(path), body + b"\n%08x" % zlib.crc32(body))
+    return body + b"\n%08x" % zlib.crc32(body)
 
 
 def remove_seal(path: Path) -> None:
     """Remove the seal of a store that is discarded."""
     if seal_path(path).exists():
         durable.remove(seal_path(path))
+
+
+def seal_of(name: str, manifest: bytes, generation: str | None) -> Seal:
+    """Return the seal of a MANIFEST with this name and content."""
+    return Seal(name, len(manifest), zlib.crc32(manifest), generation)
 
 
 def sealed_now(path: Path, before: Seal | None, generation: str | None) -> Seal:

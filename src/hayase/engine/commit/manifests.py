@@ -197,7 +197,8 @@ class Commits:
         try:
             replaced = anew | self._replaced(manifest)
             self._check_tables(manifest, replaced.union(manifest.begun))
-            self._carry_out(manifest, anew, replaced, again=True)
+            with self.home.committing():
+                self._carry_out(manifest, anew, replaced, again=True)
             self._check_published(manifest, anew, replaced)
         except DamagedState:
             if not self._is_past(manifest.offset.definition):
@@ -228,6 +229,15 @@ class Commits:
         manifest = _successor(definition, base, epoch, batch, reports, now)
         manifest = replace(manifest, parts=(*manifest.parts, *merged), seconds=seconds)
         manifest = replace(manifest, ends=self._ends(base, manifest))
+        with self.home.committing():
+            renamed = self._commit(base, manifest, planned)
+            published = time.time_ns()
+            self._remove_superseded(base, manifest, reports)
+        self._on_batch(BatchTimes(self.lane, base, manifest, reported, renamed, published))
+        return manifest
+
+    def _commit(self, base: Manifest, manifest: Manifest, planned: Batch) -> int:
+        """Write a manifest, which commits it, and apply it; return when it was committed, in nanoseconds."""
         path = self.path_of(manifest.version)
         with writing(f"the manifest {path}"):
             for directory in (self.home.state(self.lane), self.home.staged(self.lane)):
@@ -242,13 +252,15 @@ class Commits:
         if base.offset.definition == planned.end.definition:  # a batch that switches the definition reads no records
             self._tell_ends(manifest)
         self.done = manifest
-        self._on_batch(BatchTimes(self.lane, base, manifest, reported, renamed, time.time_ns()))
+        return renamed
+
+    def _remove_superseded(self, base: Manifest, manifest: Manifest, reports: Sequence[Report]) -> None:
+        """Delete what the manifest before needed and this one does not."""
         for placed in (placed for report in reports for placed in report.placed):
             (self.home.staged(self.lane) / placed.file).unlink(missing_ok=True)
         for file in base.files() - manifest.files():
             (self.home.state(self.lane) / file).unlink(missing_ok=True)
         self.path_of(manifest.version - KEPT).unlink(missing_ok=True)
-        return manifest
 
     def _merge_placed(
         self, definition: Definition, version: int, reports: Sequence[Report], now: int

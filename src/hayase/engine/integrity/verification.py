@@ -8,9 +8,9 @@
 | `state/`, `staged/` | the files that the newest manifests name: checksums of every piece |
 | `streams/` | declarations, producers, heads; logs without gaps; every segment and snapshot |
 | `tables/` | each store, by `hayase.tables` |
-| `views/`, `gates/`, `dead/`, `sources/*/files/` | checksums |
+| `views/`, `gates/`, `dead/`, `sources/*/files/`, `copy.json` | checksums |
 
-Not trusted, and so not checked: `checkpoints/` and `exchange/` (of one run), `gates/*.told.json` and `*.seen.json` (figures),
+Not trusted, and so not checked: `checkpoints/`, `exchange/` and `pins/` (of one run), `gates/*.told.json` and `*.seen.json` (figures),
 `heads/` (an unreadable head counts as none), locks, `logs/`. A pipeline may run meanwhile: files that it removes are not reported.
 """
 
@@ -31,6 +31,8 @@ from hayase.engine.batch.gate import FileGate
 from hayase.engine.batch.offsets import check_positions
 from hayase.engine.batch.state import DamagedStateFile, read_tuples, segments
 from hayase.engine.commit.manifests import Commits, Manifest, check_table_read
+from hayase.engine.copies import copy_index
+from hayase.engine.copies.home_snapshot import INDEX
 from hayase.engine.definition.definitions import latest, latest_version, load
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs
@@ -218,6 +220,14 @@ def _small_files(home: Home) -> Iterator[Finding]:
     for path in _names(home.path / "views", "*.json"):
         yield from _found(
             path, read_sealed, path, "place of a view", f"{_COPY}, or delete it: then the view gets all records again"
+        )
+    for path in _names(home.path, INDEX):
+        yield from _found(
+            path,
+            read_sealed,
+            path,
+            copy_index.KIND,
+            f"{copy_index.REMEDY}, or remove it: only copies over this one need it",
         )
     for path in _names(home.path / "outputs", "*/position.json"):
         yield from _found(path, read_sealed, path, output_positions.KIND, output_positions.REMEDY)
