@@ -109,6 +109,55 @@ def repair(
 
 
 @app.command()
+def size(home: Place = None, json: Json = False) -> None:
+    """Show what takes how much space in a home, by kind and name, largest first.
+
+    Example: [cyan]hayase home size[/]
+    """
+    from dataclasses import asdict
+
+    from hayase.engine.home_sizes import sizes_of
+
+    located = _home(home)
+    sizes = sizes_of(located)
+    total = sum(entry.bytes for entry in sizes)
+    if json:
+        _write({"home": str(located.path), "bytes": total, "sizes": [asdict(entry) for entry in sizes]})
+        return
+    typer.echo(f"{located.path}: {total:,} bytes")
+    for entry in sizes:
+        typer.echo(f"  {entry.bytes:>16,} bytes  {entry.files:>6,} files  {entry.kind:<12} {entry.name}".rstrip())
+
+
+@app.command()
+def clean(
+    home: Place = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    json: Json = False,
+) -> None:
+    """Remove what nothing names: drafts, state and staged files of runs that were killed, unused code and old definitions.
+
+    Refused while the pipeline runs; others may append and read meanwhile. Data is never removed.
+
+    Example: [cyan]hayase home clean --dry-run[/]
+    """
+    from hayase.engine.integrity.leftovers import clean as cleaned
+    from hayase.engine.integrity.leftovers import leftovers_of
+
+    located = _home(home)
+    leftovers = leftovers_of(located) if dry_run else cleaned(located)
+    total = sum(leftover.bytes for leftover in leftovers)
+    if json:
+        found = [{"kind": each.kind, "path": str(each.path), "bytes": each.bytes} for each in leftovers]
+        _write({"home": str(located.path), "removed": not dry_run, "bytes": total, "leftovers": found})
+        return
+    for leftover in leftovers:
+        typer.echo(f"  {leftover.kind:<12} {leftover.path.relative_to(located.path)}  {leftover.bytes:,} bytes")
+    verb = "can be removed" if dry_run else "removed"
+    typer.echo(f"{len(leftovers):,} leftovers with {total:,} bytes {verb}" if leftovers else "nothing is left over")
+
+
+@app.command()
 def copy(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A home, or the address of a copy such as s3://bucket/shop.")

@@ -21,6 +21,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "exchange",
     "fsync_directory",
     "fsync_file",
+    "leftovers",
     "make_directory",
     "no_room",
     "open_file",
@@ -260,21 +262,30 @@ def write_volatile(path: Path, data: bytes) -> None:
             os.close(descriptor)  # if there was no link: removed as a leftover between its creation and its lock
 
 
+def leftovers(directory: Path) -> list[Path]:
+    """Return the temporary files of writers that have ended."""
+    return [
+        path for path in sorted(directory.glob(f"*{TEMPORARY}")) if path.is_file() and _if_abandoned(path, lambda: None)
+    ]
+
+
 def remove_leftovers(directory: Path) -> int:
     """Remove the temporary files of writers that have ended; return how many there were."""
-    removed = 0
-    for path in sorted(directory.glob(f"*{TEMPORARY}")):
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        else:
-            remove(path)
-            removed += 1
-        finally:
-            os.close(descriptor)
-    return removed
+    return sum(_if_abandoned(path, partial(remove, path)) for path in sorted(directory.glob(f"*{TEMPORARY}")))
+
+
+def _if_abandoned(path: Path, act: Callable[[], None]) -> bool:
+    """Call `act` while holding the lock of a temporary file, unless its writer holds it; return whether it was called."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        act()
+        return True
+    finally:
+        os.close(descriptor)

@@ -29,13 +29,14 @@ class Vanished(Exception):
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
     """A file of a copy. `mark` is that of the source's file, by which an unchanged one is recognised without reading it; `number`
-    is that of the copy which wrote it."""
+    is that of the copy which wrote it; `modified` is when the file was last changed, in nanoseconds."""
 
     name: str
     size: int
     checksum: str
     mark: str = ""
     number: int = 0
+    modified: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class SourceFile:
     name: str
     size: int
     mark: str
+    modified: int
     checksum: str | None
     path: Path | None
     portions: Callable[[], Iterator[bytes]]

@@ -20,7 +20,8 @@ def files_of_home(home: Home) -> Iterator[tuple[SourceFile, ...]]:
     """Yield the files of a home at one instant; they stay until the end of the block."""
     with home_snapshot(home) as held:
         yield tuple(
-            SourceFile(file.name, file.size, file.mark, None, file.path, partial(_portions, file)) for file in held
+            SourceFile(file.name, file.size, file.mark, file.modified, None, file.path, partial(_portions, file))
+            for file in held
         )
 
 
@@ -55,7 +56,13 @@ def files_of_stored_copy(store: Store, place: str) -> Iterator[tuple[SourceFile,
     index, _ = read
     yield tuple(
         SourceFile(
-            file.name, file.size, "", file.checksum, None, partial(_stored_portions, store, place, index.number, file)
+            file.name,
+            file.size,
+            "",
+            file.modified,
+            file.checksum,
+            None,
+            partial(_stored_portions, store, place, index.number, file),
         )
         for file in index.files.values()
     )

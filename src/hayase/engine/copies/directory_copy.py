@@ -133,20 +133,21 @@ def _copied(file: SourceFile, draft: Path, target: Path, old: CopyIndex | None, 
     path, before = draft / file.name, old.files.get(file.name) if old else None
     if before is not None and _is_same(file, before) and _linked(target / file.name, path, before):
         progress(file.name, 0)
-        return CopiedFile(file.name, file.size, before.checksum, file.mark)
+        return CopiedFile(file.name, file.size, before.checksum, file.mark, modified=file.modified)
     if path.is_file() and path.stat().st_size == file.size:  # an interrupted copy wrote it
         checksum = file.checksum or receive(file)
         if receive(_local(path, file)) == checksum:
             progress(file.name, 0)
-            return CopiedFile(file.name, file.size, checksum, file.mark)
+            return CopiedFile(file.name, file.size, checksum, file.mark, modified=file.modified)
     durable.make_directory(path.parent)
     with durable.temporary(path.parent, path.name) as (part, descriptor):
         checksum = receive(file, lambda portion: durable.write(descriptor, portion))
+        os.utime(descriptor, ns=(file.modified, file.modified))  # the history of operations tells it
         durable.fsync_file(descriptor)
         durable.rename(part, path, confirm=False)
     durable.fsync_directory(path.parent)
     progress(file.name, file.size)
-    return CopiedFile(file.name, path.stat().st_size, checksum, file.mark)
+    return CopiedFile(file.name, path.stat().st_size, checksum, file.mark, modified=file.modified)
 
 
 def _is_same(file: SourceFile, before: CopiedFile) -> bool:
@@ -161,7 +162,7 @@ def _local(path: Path, file: SourceFile) -> SourceFile:
             while portion := opened.read(PORTION):
                 yield portion
 
-    return SourceFile(file.name, file.size, "", None, path, portions)
+    return SourceFile(file.name, file.size, "", 0, None, path, portions)
 
 
 def _linked(source: Path, path: Path, copied: CopiedFile) -> bool:

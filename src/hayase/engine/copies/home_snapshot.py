@@ -44,6 +44,7 @@ class HeldFile:
     path: Path
     size: int
     mark: str
+    modified: int
 
 
 @contextlib.contextmanager
@@ -77,7 +78,7 @@ def _pinned(home: Home, pin: Pin) -> tuple[HeldFile, ...]:
 
 def _held(name: str, path: Path) -> HeldFile:
     status = path.stat()
-    return HeldFile(name, path, status.st_size, f"{status.st_mtime_ns}-{status.st_ino}")
+    return HeldFile(name, path, status.st_size, f"{status.st_mtime_ns}-{status.st_ino}", status.st_mtime_ns)
 
 
 def _is_needed(name: str) -> bool:

@@ -63,7 +63,7 @@ class _Sending:
         """See to it that there is an object with the content of a file; return its entry, and how many bytes were sent."""
         before = self._old.get(file.name)
         if before is not None and file.same_as(before):
-            return CopiedFile(file.name, file.size, before.checksum, file.mark, before.number), 0
+            return CopiedFile(file.name, file.size, before.checksum, file.mark, before.number, file.modified), 0
         if file.path is not None:
             return self._sent(file, receive(file), file.path)
         assert file.checksum is not None
@@ -75,7 +75,7 @@ class _Sending:
 
     def _sent(self, file: SourceFile, checksum: str, path: Path) -> tuple[CopiedFile, int]:
         number = self._numbers.get(checksum, self._number)
-        entry = CopiedFile(file.name, file.size, checksum, file.mark, number)
+        entry = CopiedFile(file.name, file.size, checksum, file.mark, number, file.modified)
         name = object_name(checksum, number)
         if checksum in self._numbers or self._there.get(name) == file.size:
             return entry, 0

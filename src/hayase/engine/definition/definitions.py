@@ -56,6 +56,7 @@ __all__ = [
     "planned",
     "save",
     "stages_of",
+    "versions",
 ]
 
 Start = Literal["earliest", "now"]
@@ -252,13 +253,18 @@ def _as_json(definition: Definition) -> dict[str, Any]:
     }
 
 
-def latest_version(home: Home) -> int:
-    """Return the newest version that has a file, 0 if there is none."""
+def versions(home: Home) -> list[int]:
+    """Return the versions that have a file, oldest first; `hayase home clean` removes older ones that nobody needs."""
     try:
         names = os.listdir(home.definitions)
     except FileNotFoundError:
-        return 0
-    return max((int(name[:10]) for name in names if name.endswith(".json") and name[:10].isdigit()), default=0)
+        return []
+    return sorted(int(name[:10]) for name in names if name.endswith(".json") and name[:10].isdigit())
+
+
+def latest_version(home: Home) -> int:
+    """Return the newest version that has a file, 0 if there is none."""
+    return max(versions(home), default=0)
 
 
 def newest_version(home: Home) -> int:

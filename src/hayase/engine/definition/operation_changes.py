@@ -19,7 +19,7 @@ from hayase.core.declarations import OperationDeclaration, PipelineDeclaration
 from hayase.core.errors import DeclarationError, UnknownName
 from hayase.core.operation_data import declared_operation, operation_data
 from hayase.core.times import instant_text
-from hayase.engine.definition.definitions import Change, Definition, Start, latest_version, load, path_of
+from hayase.engine.definition.definitions import Change, Definition, Start, load, path_of, versions
 from hayase.engine.definition.proposals import Prepared, amend
 from hayase.engine.home import Home
 
@@ -29,6 +29,7 @@ __all__ = [
     "declares_same",
     "edited_operation",
     "history",
+    "history_versions",
     "operations_of",
     "prepare_operations",
     "remove_operation",
@@ -169,9 +170,14 @@ def operations_of(home: Home) -> dict[str, list[OperationVersion]]:
     return {name: versions for name, versions in _histories(home).items() if versions[-1].declaration is not None}
 
 
+def history_versions(home: Home) -> set[int]:
+    """Return the versions of the definition in which some operation changed."""
+    return {entry.version for entries in _histories(home).values() for entry in entries}
+
+
 def _histories(home: Home) -> dict[str, list[OperationVersion]]:
     histories: dict[str, list[OperationVersion]] = {}
-    for version in range(1, latest_version(home) + 1):
+    for version in versions(home):
         operations = _operations_in(home, version)
         for name in dict.fromkeys([*histories, *operations.operations]):
             before, now = histories[name][-1] if name in histories else None, operations.operations.get(name)

@@ -10,8 +10,9 @@
 | `tables/` | each store, by `hayase.tables` |
 | `views/`, `gates/`, `dead/`, `sources/*/files/`, `copy.json` | checksums |
 
-Not trusted, and so not checked: `checkpoints/`, `exchange/` and `pins/` (of one run), `gates/*.told.json` and `*.seen.json` (figures),
-`heads/` (an unreadable head counts as none), locks, `logs/`. A pipeline may run meanwhile: files that it removes are not reported.
+Not trusted, and so not checked: `checkpoints/`, `exchange/` and `pins/` (of one run), `gates/*.told.json` and `*.seen.json`
+(figures), `heads/` (an unreadable head counts as none), locks, `logs/`. A pipeline may run meanwhile: files that it removes are
+not reported.
 """
 
 from __future__ import annotations
