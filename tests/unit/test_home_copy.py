@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import threading
@@ -327,7 +328,35 @@ def test_refusals(shop: Path, room: Path) -> None:
         copy_home(home, str(room / "used" / "home"), NOW)
 
 
-def test_the_command(shop: Path, room: Path, hayase_: Command) -> None:
-    said = hayase_("home", "copy", str(shop / "home"), str(room / "home"))
-    assert "has copy 1 of" in said.out
-    assert '"sent_bytes": 0' in hayase_("home", "copy", str(shop / "home"), str(room / "home"), "--json").out
+def test_backup_and_restore_as_the_guide_says(shop: Path, room: Path, end: dict[str, object], hayase_: Command) -> None:
+    backup, restored = room / "backup", room / "restored" / "home"
+    assert "has copy 1 of" in hayase_("home", "copy", shop / "home", backup).out
+    assert '"sent_bytes": 0' in hayase_("home", "copy", shop / "home", backup, "--json").out
+    assert hayase_("home", "copy", backup, restored).code == 0
+    assert "is sound" in hayase_("home", "verify", restored).out
+    assert hayase_("home", "copy", shop / "home", backup).code == 0  # it was only read
+    check_goes_on(shop, restored, end)
+    again = hayase_("home", "copy", shop / "home", restored)
+    assert (again.code, "used since" in again.err) == (1, True)
+
+
+def test_lanes_commit_only_while_no_snapshot_is_taken(shop: Path, room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(shop, room / "shop")
+    forget_kernels()
+    pipeline = every_file.opened(room / "shop")
+    every_file.append(pipeline, 36, 1, 10)
+    held: dict[str, bool] = {}
+    manifests = pipeline.home.commits("main")
+
+    def look(step: str) -> None:
+        if step == "before rename" and list(manifests.glob("*.tmp")):
+            with (pipeline.home.path / "commits" / "lock").open() as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    held[step] = False
+                except BlockingIOError:
+                    held[step] = True
+
+    monkeypatch.setattr(durable, "reached", look)
+    every_file.run(pipeline)
+    assert held == {"before rename": True}
