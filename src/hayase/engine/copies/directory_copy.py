@@ -49,6 +49,8 @@ def write_directory_copy(
             copied[file.name] = _copied(file, draft, target, old, progress)
         for stream in {name.split("/")[1] for name in copied if name.startswith("streams/")}:
             durable.make_directory(draft / "streams" / stream / "staging")  # writers of a log expect it
+        for place, _, _ in os.walk(draft, topdown=False):
+            durable.fsync_directory(Path(place))
         index = CopyIndex((old.number if old else 0) + 1, made_at, writer, copied)
         durable.write_atomic(draft / INDEX, index.as_bytes())
         if old is None:
@@ -145,8 +147,7 @@ def _copied(file: SourceFile, draft: Path, target: Path, old: CopyIndex | None, 
         checksum = receive(file, lambda portion: durable.write(descriptor, portion))
         os.utime(descriptor, ns=(file.modified, file.modified))  # the history of operations tells it
         durable.fsync_file(descriptor)
-        durable.rename(part, path, confirm=False)
-    durable.fsync_directory(path.parent)
+        durable.rename(part, path, confirm=False)  # all directories are synced before the index is written
     progress(file.name, file.size)
     return CopiedFile(file.name, path.stat().st_size, checksum, file.mark, modified=file.modified)
 
@@ -179,7 +180,6 @@ def _linked(source: Path, path: Path, copied: CopiedFile) -> bool:
         os.link(source, path)
     except OSError:
         return False
-    durable.fsync_directory(path.parent)
     return True
 
 

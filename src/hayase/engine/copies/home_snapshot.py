@@ -69,15 +69,14 @@ def _pinned(home: Home, pin: Pin) -> tuple[HeldFile, ...]:
     held = {}
     for name in _names(home):
         with contextlib.suppress(FileNotFoundError) if not _is_needed(name) else contextlib.nullcontext():
-            held[name] = _held(name, pin.hold(name))
+            held[name] = _held(name, *pin.hold(name))
     for table in sorted(home.tables.glob("*/")):
         if (table / "CURRENT").exists():
             held.update((file.name, file) for file in _table(home, table, pin))
     return tuple(held[name] for name in sorted(held))
 
 
-def _held(name: str, path: Path) -> HeldFile:
-    status = path.stat()
+def _held(name: str, path: Path, status: os.stat_result) -> HeldFile:
     return HeldFile(name, path, status.st_size, f"{status.st_mtime_ns}-{status.st_ino}", status.st_mtime_ns)
 
 
@@ -159,7 +158,7 @@ def _table(home: Home, table: Path, pin: Pin) -> Iterator[HeldFile]:
             manifest = current[:-1].decode()
             data = (table / manifest).read_bytes()
             held = [
-                _held(f"{name}/{file.name}", pin.hold(f"{name}/{file.name}"))
+                _held(f"{name}/{file.name}", *pin.hold(f"{name}/{file.name}"))
                 for file in sorted(table.iterdir())
                 if file.suffix == ".sst" or file.name.startswith("OPTIONS-") or file.name in _STORE_FILES
             ]
@@ -175,7 +174,7 @@ def _table(home: Home, table: Path, pin: Pin) -> Iterator[HeldFile]:
         place = seal_path(table).relative_to(home.path).as_posix()
         own[place] = seal_bytes(seal_of(manifest, data, seal.generation))
     yield from held
-    yield from (_held(file, pin.keep(file, content)) for file, content in own.items())
+    yield from (_held(file, path := pin.keep(file, content), path.stat()) for file, content in own.items())
 
 
 _STORE_FILES = ("IDENTITY", "rocksdict-config.json")

@@ -29,9 +29,20 @@ class Pin:
 
     def __init__(self, home: Path, room: Path, links: bool):
         self._home, self._room, self._links = home, room, links
+        self._prefix = f"{home}/"
+        self._held: dict[str, tuple[Path, os.stat_result]] = {}
 
-    def hold(self, name: str) -> Path:
-        """Return the path at which a file is read from now on; FileNotFoundError if it is not there any more."""
+    def hold(self, name: str) -> tuple[Path, os.stat_result]:
+        """Return the path at which a file is read from now on, and its status; FileNotFoundError if it is not there any more. A
+        file that is held already is only looked at."""
+        status = os.stat(f"{self._prefix}{name}")  # noqa: PTH116 (all files of a home, while its writers wait)
+        held = self._held.get(name)
+        if held is None or held[1].st_ino != status.st_ino or held[1].st_mtime_ns != status.st_mtime_ns:
+            path = self._linked(name)
+            held = self._held[name] = (path, path.stat())
+        return held
+
+    def _linked(self, name: str) -> Path:
         source, target = self._home / name, self._room / name
         if not self._links:
             return source
