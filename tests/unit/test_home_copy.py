@@ -17,7 +17,7 @@ import every_file
 import hayase as hy
 from command_line import Command
 from effort import sample
-from hayase.core.errors import DamagedState, HayaseError, PositionMoved
+from hayase.core.errors import DamagedState, HayaseError, PositionMoved, StreamError
 from hayase.engine.batch.kernel_cache import forget_kernels
 from hayase.engine.commit.housekeeping import run_housekeeping
 from hayase.engine.copies import home_copy
@@ -28,6 +28,7 @@ from hayase.engine.integrity.verification import verify
 from hayase.engine.local import InProcess
 from hayase.storage import ObjectStore
 from hayase.streams import durable
+from hayase.streams.log_directory import hold_logs
 from interruptions import passing_home
 from simulated_store import Fault, SimulatedRequests
 
@@ -313,6 +314,22 @@ def test_a_copy_of_a_running_home_is_one_instant(room: Path) -> None:
         assert {user: copied.table("purchases").get(user)["total"] for user in "abc"} == totals
         large = [row for row, _, _ in copied.query("large").intervals()]
         assert len(large) == sum(order["amount"] >= 4 for order in orders)
+
+
+def test_a_writer_that_hangs_does_not_hold_up_everybody(shop: Path) -> None:
+    orders = shop / "home" / "streams" / "orders"
+    waits: list[float] = []
+    with (orders / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StreamError, match="does not go on"), hold_logs([orders], waits.append):
+            pass
+    assert len(waits) > 1
+    with (
+        hold_logs([orders, shop / "none"], waits.append),
+        (orders / "lock").open() as lock,
+        pytest.raises(BlockingIOError),
+    ):
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def test_what_cannot_be_linked_is_read_where_it_is(shop: Path, room: Path, monkeypatch: pytest.MonkeyPatch) -> None:

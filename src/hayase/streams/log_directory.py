@@ -16,7 +16,7 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -307,17 +307,33 @@ class LogDirectory:
 
 
 @contextmanager
-def hold_logs(directories: Iterable[Path]) -> Iterator[None]:
+def hold_logs(directories: Iterable[Path], wait: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """Keep writers out of several logs at once; nothing is written. A writer may hold the lock of one log while it waits for that
-    of the dead letters, so the caller gives `_dead` last. A log without a lock file was never written to."""
+    of the dead letters, so the caller gives `_dead` last. A log without a lock file was never written to.
+
+    StreamError if a writer does not release a log for ten seconds: it hangs, and others should not wait for it.
+    """
     descriptors: list[int] = []
     try:
         for directory in directories:
             with suppress(FileNotFoundError):
                 descriptors.append(os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC))
-                fcntl.flock(descriptors[-1], fcntl.LOCK_EX)
+                _lock_soon(descriptors[-1], directory.name, wait)
         yield
     finally:
         for descriptor in descriptors:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
+
+
+def _lock_soon(descriptor: int, stream: str, wait: Callable[[float], None]) -> None:
+    for _ in range(5_000):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            wait(0.002)
+        else:
+            return
+    raise StreamError(
+        stream, f'a process holds the log of stream "{stream}" and does not go on', "end that process, or try again"
+    )
