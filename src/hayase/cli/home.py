@@ -185,7 +185,12 @@ def copy(
     from hayase.core.clock import now_us
     from hayase.engine.copies.home_copy import copy_home
 
-    copied = copy_home(source, target, now_us(), _Shown() if sys.stderr.isatty() and not json else _unshown)
+    shown = _Shown() if sys.stderr.isatty() and not json else None
+    try:
+        copied = copy_home(source, target, now_us(), shown or _unshown)
+    finally:
+        if shown is not None:
+            sys.stderr.write("\r\x1b[K")
     if json:
         _write({"source": source, "target": target, **asdict(copied)})
         return

@@ -87,13 +87,18 @@ class ObstoreRequests:
         return None
 
     def read_range(self, name: str, start: int, stop: int) -> bytes | None:
-        status = self.status(name)  # stores refuse a range that begins behind the end
-        if status is None or min(stop, status.size) <= start:
-            return None if status is None else b""
-        with contextlib.suppress(FileNotFoundError), self._translated():
-            end = min(stop, status.size)
-            return bytes(self._obstore.get_range(self._client, self._prefix + name, start=start, end=end))
-        return None
+        if stop > start:
+            try:
+                with contextlib.suppress(FileNotFoundError), self._translated():
+                    return bytes(self._obstore.get_range(self._client, self._prefix + name, start=start, end=stop))
+                return None
+            except Failed:
+                status = self.status(name)
+                if status is not None and status.size > start:
+                    raise
+        else:
+            status = self.status(name)
+        return None if status is None else b""  # stores refuse a range that begins behind the end
 
     def status(self, name: str) -> Status | None:
         with contextlib.suppress(FileNotFoundError), self._translated():

@@ -31,6 +31,9 @@ __all__ = ["INDEX", "HeldFile", "home_snapshot", "is_of_one_run"]
 INDEX = "copy.json"
 """The file at the root of a copy that names all its files."""
 _OF_ONE_RUN = ("checkpoints", "exchange", "logs", PINS)
+_LISTED_APART = ("heads", "commits", "state", "staged", "streams", "tables")
+_CODE = "definitions/code/"
+"""Below it are a user's own files, of any names."""
 _TRIES = 64
 """How often files may change while they are listed, before that is an error."""
 
@@ -95,7 +98,7 @@ def _names(home: Home) -> Iterator[str]:
     for entry in sorted(os.scandir(home.path), key=lambda entry: entry.name):
         if entry.is_file() and not is_of_one_run(entry.name) and entry.name != INDEX:
             yield entry.name
-        elif entry.is_dir() and entry.name not in ("heads", "commits", "state", "staged", "streams", "tables"):
+        elif entry.is_dir() and entry.name not in (*_OF_ONE_RUN, *_LISTED_APART):
             yield from _below(home.path, entry.name)
 
 
@@ -135,7 +138,11 @@ def is_of_one_run(name: str) -> bool:
 
     >>> is_of_one_run("streams/orders/lock"), is_of_one_run("streams/orders/stream.json")
     (True, False)
+    >>> is_of_one_run("definitions/code/1f/status.json"), is_of_one_run("definitions/code/1f.tmp/a.py")
+    (False, True)
     """
+    if name.startswith(_CODE):
+        return f"{TEMPORARY}/" in name
     top, _, _ = name.partition("/")
     last = name.rpartition("/")[2]
     return (
