@@ -17,7 +17,7 @@ from hayase.core.errors import DeclarationError, HayaseError, UnknownName
 from hayase.core.stages import Stage
 from hayase.engine.commit.ledger import progress
 from hayase.engine.commit.manifests import Manifest
-from hayase.engine.definition import check, definitions, proposals
+from hayase.engine.definition import builds, check, definitions, proposals
 from hayase.engine.definition.definitions import Definition, Start
 from hayase.engine.home import Home
 from hayase.engine.local import InProcess
@@ -70,9 +70,23 @@ class DeclaredPipeline:
             return stages
         return check.check(check.infer_operations(self.home, declaration))
 
-    def apply(self, resets: Mapping[str, Start] | None = None) -> Definition:
-        """Write the declaration to the home as its newest definition; a running pipeline uses it from the next batch on."""
+    def apply(self, resets: Mapping[str, Start] | None = None, *, beside: bool = False) -> Definition:
+        """Write the declaration to the home as its newest definition; a running pipeline uses it from the next batch on.
+
+        With `beside`, queries that have changed so that they must begin anew are built beside the old ones, which answer until
+        the new ones have caught up and replace them.
+        """
+        if beside:
+            if resets:
+                raise DeclarationError(
+                    "a stage is either reset or built beside the old one", "leave out one of the two"
+                )
+            return builds.propose_beside(self.home, self.declaration)
         return proposals.propose(self.home, self.declaration, resets=resets)
+
+    def cancel(self) -> Definition:
+        """Give up what `apply(beside=True)` builds: the pipeline stays as it runs."""
+        return builds.cancel_build(self.home)
 
     def reset(self, stage: str | Sequence[str], start: Start = "earliest") -> Definition:
         """Reset a stage, or several at once: they start again from the earliest record, or from now.

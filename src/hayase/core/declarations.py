@@ -125,7 +125,7 @@ class StreamDeclaration:
     order: tuple[tuple[str, bool, bool], ...] = ()
 
     def __post_init__(self) -> None:
-        checked_name("stream", self.name.removeprefix("_"))
+        checked_name("stream", self.name.removeprefix("_").partition("@")[0])  # `spend@7` is that of a build
         where, of = f' in stream "{self.name}"', f' of stream "{self.name}"'
         try:
             schema = self.arrow_schema

@@ -35,6 +35,9 @@ __all__ = [
     "Stage",
     "Stateless",
     "Tuples",
+    "build_name",
+    "is_build",
+    "public_name",
     "query_of",
 ]
 
@@ -244,10 +247,30 @@ def query_of(stage: str) -> str:
     """The declared query to which a stage belongs, by the name of the stage: the name itself, or `name` of an internal stage
     `_name_1`.
 
-    >>> query_of("spend"), query_of("_spend_2")
-    ('spend', 'spend')
+    >>> query_of("spend"), query_of("_spend_2"), query_of("_spend_2@7")
+    ('spend', 'spend', 'spend')
     """
-    return stage.rpartition("_")[0][1:] if stage.startswith("_") else stage
+    name = public_name(stage)
+    return name.rpartition("_")[0][1:] if name.startswith("_") else name
+
+
+def build_name(stage: str, generation: int) -> str:
+    """The name under which a stage, or its output, is built beside the version that it will replace; no declared name has "@".
+
+    >>> build_name("spend", 7), public_name("spend@7"), is_build("spend@7"), is_build("spend")
+    ('spend@7', 'spend', True, False)
+    """
+    return f"{stage}@{generation}"
+
+
+def public_name(name: str) -> str:
+    """The name of a stage or stream without that of a build."""
+    return name.partition("@")[0]
+
+
+def is_build(name: str) -> bool:
+    """Whether a stage or stream is one of a build."""
+    return "@" in name
 
 
 @dataclass(frozen=True, slots=True)

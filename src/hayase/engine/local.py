@@ -154,17 +154,22 @@ class _Lane:
         self.poll_after = 0.0
         self._epoch = f"inprocess-{uuid.uuid4().hex}"
         self._started = now()
-        self.manifest = commits.recover()
+        self.manifest = self._recovered()
         self._failed = False
 
     def step(self) -> bool:
         """Run one batch; False if there was nothing to do. After a batch that failed, go on from the last commit."""
         if self._failed:
-            self.manifest = self._commits.recover()
+            self.manifest = self._recovered()
         self._failed = True
         moved = self._step(self.manifest)
         self._failed = False
         return moved
+
+    def _recovered(self) -> Manifest:
+        manifest = self._commits.recover()
+        self._commits.finish_build(manifest, self._now())
+        return manifest
 
     def _step(self, base: Manifest) -> bool:
         definition = load(self._home, latest_version(self._home)).of_lane(self._commits.lane)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import UnknownName
+from hayase.core.stages import public_name
 from hayase.engine.definition.definitions import Definition
 from hayase.engine.home import Home
 from hayase.streams import Index, StreamLog
 from hayase.streams.dead_letters import SETTLED
 
-__all__ = ["Logs", "declared_streams", "end_of", "index_of", "logged", "settled_end"]
+__all__ = ["Logs", "declared_streams", "end_of", "first_of_build", "index_of", "logged", "settled_end"]
+
+BUILD_STEP = 10**12
+"""The log of a build begins at a multiple of this, behind all records of the log that it will replace: no offset is used twice."""
 
 
 def declared_streams(definition: Definition) -> dict[str, StreamDeclaration]:
@@ -68,6 +73,12 @@ def end_of(log: StreamLog) -> int:
     """Return the current end of a log; 0 if it has not been created yet."""
     index = index_of(log)
     return 0 if index is None else index.next
+
+
+def first_of_build(home: Home, output: StreamDeclaration) -> int:
+    """Return the offset at which the log of a build begins, by the declaration of its output."""
+    end = end_of(_log(home.path, replace(output, name=public_name(output.name))))
+    return -(-end // BUILD_STEP) * BUILD_STEP
 
 
 def settled_end(home: Home) -> int:

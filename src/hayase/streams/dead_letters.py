@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from hayase.core.declarations import DAY, Retention, StreamDeclaration
 from hayase.core.reasons import Reason, ReasonKind
+from hayase.core.stages import build_name, is_build
 from hayase.streams.records import Refused
 
-__all__ = ["APPEND", "DEAD", "SETTLED", "VIEW", "append_letters", "dead_table", "with_kinds"]
+__all__ = ["APPEND", "DEAD", "SETTLED", "VIEW", "append_letters", "dead_table", "letters_by_stream", "with_kinds"]
 
 APPEND = "append"
 """The stage named in dead letters of records refused before they entered a stream."""
@@ -81,6 +82,28 @@ def dead_table(
         "attempts": same(attempts, "attempts"),
     }
     return pa.table(columns, schema=schema)
+
+
+def letters_by_stream(letters: pa.Table) -> dict[str, pa.Table]:
+    """Return letters by the stream that takes them: those of stages of a build wait in `_dead@N` until the build is finished, with
+    the names that its stages and streams have then; the others go to `_dead`.
+
+    >>> letters = dead_table("spend@7", "f", "orders", [3], ["{}"], [Reason(ReasonKind.LATE, "late")], 1, now=0)
+    >>> {name: rows["stage"].to_pylist() for name, rows in letters_by_stream(letters).items()}
+    {'_dead@7': ['spend']}
+    """
+    stages = letters.column("stage")
+    builds = [name for name in stages.unique().to_pylist() if is_build(name)]
+    if not builds:
+        return {DEAD.name: letters}
+    by_stream = {DEAD.name: letters.filter(pc.invert(pc.is_in(stages, pa.array(builds))))}
+    for generation in sorted({name.partition("@")[2] for name in builds}):
+        rows = letters.filter(pc.ends_with(stages, f"@{generation}"))
+        for column in ("stage", "stream"):
+            names = pc.replace_substring_regex(rows.column(column), "@.*$", "")
+            rows = rows.set_column(rows.schema.get_field_index(column), rows.schema.field(column), names)
+        by_stream[build_name(DEAD.name, int(generation))] = rows
+    return {name: rows for name, rows in by_stream.items() if rows.num_rows}
 
 
 def append_letters(stream: str, refused: Sequence[Refused], now: int) -> pa.Table:

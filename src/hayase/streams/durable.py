@@ -14,10 +14,12 @@ files from those in use, on any host that shares the file system.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import itertools
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -36,6 +38,7 @@ __all__ = [
     "open_file",
     "remove",
     "remove_leftovers",
+    "remove_tree",
     "rename",
     "temporary",
     "without_syncs",
@@ -47,10 +50,10 @@ __all__ = [
 TEMPORARY = ".tmp"
 """The suffix of files that are being written; only their writer and `remove_leftovers` may touch them."""
 
+_HERE, _RENAME_EXCHANGE = -100, 2
+"""AT_FDCWD and RENAME_EXCHANGE of Linux."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _numbers = itertools.count()
-_HERE, _EXCHANGE = -100, 2
-"""AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
 
 
 class Unsynced(OSError):
@@ -190,18 +193,27 @@ def rename(source: Path, target: Path, *, confirm: bool = True) -> None:
         _confirm(target.parent)
 
 
-def exchange(first: Path, second: Path) -> None:
-    """Exchange the names of two directories beside each other, durably and in one step; OSError with EINVAL or ENOSYS where the
+def exchange(one: Path, other: Path) -> bool:
+    """Let two directories with the same parent change names, durably, in one step; return False, and change nothing, where the
     file system cannot do that."""
-    import ctypes
-
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "renameat2"):
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
     with _step("exchange"):
-        if library.renameat2(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(first))
-    _confirm(first.parent)
+        if call(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE):
+            number = ctypes.get_errno()
+            if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+                return False
+            raise OSError(number, os.strerror(number), str(one), None, str(other))
+    _confirm(other.parent)
+    return True
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a directory with all that is in it, if it exists. Not durable by itself, like `remove`."""
+    with _step("remove tree"):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def remove(path: Path) -> None:

@@ -133,8 +133,10 @@ class StreamLog:
         return log
 
     @classmethod
-    def open_emptied(cls, home: Path, declaration: StreamDeclaration, mark: str | None = None) -> StreamLog:
-        """Open the log of a stream and remove all its records; offsets continue where they were.
+    def open_emptied(
+        cls, home: Path, declaration: StreamDeclaration, mark: str | None = None, first: int = 0
+    ) -> StreamLog:
+        """Open the log of a stream and remove all its records; offsets continue where they were, at least from `first` on.
 
         With a mark, only the first call with that mark removes records: a caller that is interrupted can repeat the
         call after records were appended that must stay.
@@ -149,11 +151,33 @@ class StreamLog:
                 except DamagedState:  # the declaration is rewritten below
                     kept = None
                 if kept is None or mark is None or kept.mark != mark:
-                    log_compaction.clear(log._directory)
+                    log_compaction.clear(log._directory, first)
                     durable.write_atomic(log.path / DECLARATION, StoredDeclaration(declaration, mark).as_bytes())
         except OSError as error:
             raise write_error(declaration.name, error) from error
         return log
+
+    @classmethod
+    def open_replaced(cls, home: Path, declaration: StreamDeclaration, other: str, mark: str) -> StreamLog:
+        """Put the log of the stream `other`, which has this mark, in the place of a stream's log, and open it there. Then the other
+        name has what was there before. Repeating the call has no effect."""
+        log, path = cls(home, declaration), _path(home, other)
+        stored = StoredDeclaration(declaration, mark)
+        try:
+            kept = stored_declaration(log.path)
+            if kept is not None and kept.mark == mark:
+                return log
+            durable.write_atomic(path / DECLARATION, stored.as_bytes())
+            if not log.path.exists():
+                durable.rename(path, log.path)
+            else:
+                with log._directory.writing():
+                    if not durable.exchange(path, log.path):  # in two steps, between which the stream is missing
+                        durable.rename(log.path, path.with_name(f"{path.name}.aside"), confirm=False)
+                        durable.rename(path, log.path)
+        except OSError as error:
+            raise write_error(declaration.name, error) from error
+        return cls(home, declaration)
 
     def is_declared(self) -> bool:
         """Return whether the stored declaration equals that of this instance."""

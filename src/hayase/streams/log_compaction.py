@@ -86,14 +86,14 @@ def trim(directory: LogDirectory, retention: Retention, keep_from: int, now: int
     return sum(entry.next - entry.first for entry in expired)
 
 
-def clear(directory: LogDirectory) -> None:
-    """Remove all records, running maximum, clock and producers; offsets continue. Only while writing.
+def clear(directory: LogDirectory, first: int = 0) -> None:
+    """Remove all records, running maximum, clock and producers; offsets continue, at least from `first` on. Only while writing.
 
     Repeat it if it is interrupted: clock and producers may be gone before the records are. It tolerates missing files,
     because it is used to repair the output of a stage.
     """
     names = os.listdir(directory.path)
-    end = max([directory.head().next, *map(reaches, names)])
+    end = max([first, directory.head().next, *map(reaches, names)])
     directory.begin_head(end)
     placed = [file for file in names if reaches(file) == end]
     for name in placed:  # before the new base, whose clock they would overrule

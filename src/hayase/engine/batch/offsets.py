@@ -16,11 +16,12 @@ import orjson
 from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedState
-from hayase.core.stages import query_of
+from hayase.core.stages import is_build, public_name, query_of
 from hayase.core.times import BEGINNING, END
+from hayase.engine.batch.build_progress import common_cut
 from hayase.engine.batch.gate import BATCH_BYTES, Grants
 from hayase.engine.definition.definitions import Definition, StageRecord, load
-from hayase.engine.logs import end_of, index_of
+from hayase.engine.logs import end_of, first_of_build, index_of
 from hayase.streams import Index, StreamLog
 from hayase.streams.repeats import mark_repeats
 from hayase.streams.schema_evolution import stored_declaration
@@ -31,10 +32,12 @@ __all__ = [
     "Offset",
     "Position",
     "Range",
+    "adopted",
     "advance",
     "begun",
     "check_positions",
     "halted_stages",
+    "has_caught_up",
     "mark_taken_repeats",
     "ranges",
     "stage_clock",
@@ -184,6 +187,7 @@ def advance(
     positions: dict[str, Mapping[str, Position]] = {}
     with_rest: set[str] = set()
     halted = halted_stages(start, definition, logs, grants.at_once, now)
+    cut = common_cut(start, definition, logs) if definition.build is not None else None
     for stage, inputs in start.positions.items():
         if stage in halted:
             positions[stage] = inputs
@@ -196,11 +200,16 @@ def advance(
                 moved[stream] = position
                 continue
             at = max(position.at, log.within(position.at, grants.rows(stage, stream), BATCH_BYTES))
+            place = None if cut is None else cut.place(stage, stream)
+            if place is not None:
+                at = min(at, place.at)
             if at < index.next:
                 with_rest.add(stage)
             if (stream, at) not in ends:
                 ends[stream, at] = _position_at(at, log, index, now)
             end = ends[stream, at]
+            if place is not None and at == place.at:  # the clock of the version that was there first may be ahead
+                end = replace(end, clock=max(end.clock, place.clock))
             moved[stream] = _moved_position(position, end, at)
         positions[stage] = moved
     positions = _with_readers(positions, start, definition, _last_ends(definition, positions, logs))
@@ -216,6 +225,15 @@ def advance(
     }
     settled = max(start.settled, settled_end)
     return Offset(definition.version, positions, max(tick, start.tick), {**start.firings, **fired_now}, settled)
+
+
+def has_caught_up(start: Offset, definition: Definition, logs: Mapping[str, StreamLog], now: int) -> bool:
+    """Whether the build of a definition has processed exactly the records that the stages which it replaces have processed."""
+    cut = common_cut(start, definition, logs)
+    if cut is None or not cut.is_reached(start):
+        return False
+    end = advance(start, definition, logs, Grants(at_once=True), now)
+    return all(end.positions[stage] == start.positions[stage] for stage in cut.feeding)
 
 
 def _checked_index(log: StreamLog, position: Position, stage: str) -> Index | None:
@@ -399,11 +417,14 @@ def _carry_over(
 ) -> dict[str, Mapping[str, Position]]:
     """Positions under a new definition: unchanged for stages that go on, at the beginning for stages that begin anew."""
     begun_anew = {entry.name for entry in begun(start, definition)}
+    builds = {entry.name: entry.as_build().name for entry in adopted(start, definition)}
     outputs = {entry.name for entry in definition.records}
     elsewhere = {entry.name: entry for entry in definition.beside}
     positions: dict[str, Mapping[str, Position]] = {}
     for record in definition.records:
-        kept = {} if record.name in begun_anew else start.positions.get(record.name, {})
+        kept = {} if record.name in begun_anew else start.positions.get(builds.get(record.name, record.name), {})
+        if record.name in builds:
+            kept = {public_name(stream): position for stream, position in kept.items()}
         inputs = {}
         for stream in record.inputs:
             if stream in kept:
@@ -411,6 +432,8 @@ def _carry_over(
                 continue
             # asked first: a stream that is about to be emptied goes on there, as no offset is used twice
             at = end_of(logs[stream])
+            if is_build(stream):
+                at = max(at, first_of_build(definition.home, logs[stream].declaration))
             if stream not in begun_anew and (stream not in elsewhere or _has_begun(elsewhere[stream], logs[stream])):
                 index = logs[stream].index()
                 at = index.next if record.start == "now" else index.start
@@ -444,6 +467,13 @@ def _has_begun(maker: StageRecord, log: StreamLog) -> bool:
 def begun(start: Offset, definition: Definition) -> tuple[StageRecord, ...]:
     """The stages that begin anew when a lane goes on from an offset, those of versions that it skipped included."""
     return tuple(record for record in definition.records if record.generation > start.definition)
+
+
+def adopted(start: Offset, definition: Definition) -> tuple[StageRecord, ...]:
+    """The stages that take over from their builds when a lane goes on from an offset to another definition."""
+    if start.definition == definition.version:
+        return ()
+    return tuple(record for record in definition.records if record.as_build().name in start.positions)
 
 
 def ranges(start: Offset, end: Offset, slots: int, least: int = 20_000) -> tuple[tuple[Range, ...], ...]:

@@ -26,7 +26,7 @@ from hayase.engine.batch.stage_runtime import Admitted, StageRuntime
 from hayase.engine.batch.state import Bundle, SegmentRef, Upkeep, states_from_json
 from hayase.engine.batch.steps import BatchOutcome
 from hayase.engine.home import Home, writing
-from hayase.streams.dead_letters import DEAD, dead_table
+from hayase.streams.dead_letters import DEAD, dead_table, letters_by_stream
 from hayase.streams.records import row_texts
 from hayase.streams.reorder_buffer import Ordered, rows_at
 from hayase.streams.segments import stage as stage_segment
@@ -141,7 +141,7 @@ class TaskOutput:
     def report(self) -> Report:
         """Write the dead letters, make the state file durable, and report everything."""
         if self._letters:
-            self._write_part(DEAD.name, pa.concat_tables(self._letters), DEAD, order=self._inbox.bucket)
+            self._write_letters(pa.concat_tables(self._letters))
         self._bundle.close()
         return Report(
             self._inbox.bucket,
@@ -166,6 +166,11 @@ class TaskOutput:
         name = f"{self._task.version:012d}-{uuid.uuid4().hex}.seg"
         stage_segment(self._directory, rows, declaration, name, written_at=self._task.now, confirm=False)
         self._parts.append(Part(stream, name, rows.num_rows, order))
+
+    def _write_letters(self, letters: pa.Table) -> None:
+        """Write dead letters: those of a build, under the names that its stages and streams will have, apart from the others."""
+        for name, rows in letters_by_stream(letters).items():
+            self._write_part(name, rows, DEAD, order=self._inbox.bucket)
 
     def _write_run(self, stage: Stage, batches: list[pa.RecordBatch]) -> None:
         from hayase.tables.stores import write_run  # not loaded by pipelines without tables

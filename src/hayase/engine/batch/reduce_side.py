@@ -30,11 +30,14 @@ __all__ = ["reduce_bucket"]
 
 
 def reduce_bucket(task: Task, definition: Definition, inbox: Inbox) -> Report:
-    """Run every stage of a lane's definition over the messages of one bucket."""
+    """Run every stage of a lane's definition over the messages of one bucket. A batch that only takes up a definition has none: then
+    no stage runs, and the commit decides which state is kept."""
     alive = {(record.identity, record.fingerprint) for record in definition.records}
     kernels.retain(str(task.home.path), task.lane, task.epoch, alive)
     mirrored = [output.reads for output in definition.declaration.outputs]
     output = TaskOutput(task, inbox, [record.name for record in definition.records], mirrored)
+    if inbox.batch.start.definition != inbox.batch.end.definition:
+        return output.report()
     identities = {record.name: record.identity for record in definition.records}
     replayed = inbox.replayed
     for whole in scan_groups(definition, inbox.batch):

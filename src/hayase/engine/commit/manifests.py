@@ -22,16 +22,23 @@ import orjson
 from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
 from hayase.core.errors import DamagedState, UnknownName
-from hayase.core.stages import MAIN, OPERATIONS, query_of
+from hayase.core.stages import MAIN, OPERATIONS, public_name, query_of
 from hayase.core.timeline import reach
 from hayase.core.times import BEGINNING, END
 from hayase.engine.batch.gate import FileGate
-from hayase.engine.batch.offsets import Batch, Offset, Position, advance, begun
+from hayase.engine.batch.offsets import Batch, Offset, Position, adopted, advance, begun, has_caught_up
 from hayase.engine.batch.placed_rows import merge_placed
 from hayase.engine.batch.report import Figures, Part, Report, Run, batch_marker, version_in
 from hayase.engine.batch.state import SegmentRef, segments, states_from_json
+from hayase.engine.commit.build_outputs import (
+    adopt_output,
+    begin_output,
+    log_of_letters,
+    remove_builds,
+    stage_letters,
+)
 from hayase.engine.commit.tables import Tables
-from hayase.engine.definition.definitions import Definition, latest, latest_version, load
+from hayase.engine.definition.definitions import Definition, StageRecord, latest, latest_version, load
 from hayase.engine.home import Home, writing
 from hayase.engine.integrity.heads import BEGIN_ANEW, Head, head_of, write_head
 from hayase.engine.logs import Logs, settled_end
@@ -73,6 +80,8 @@ class Manifest:
     ends: Mapping[str, int] = field(default_factory=dict)
     """Where each output ends once this manifest is applied: for a stream, the offset after its last record; for a table, the
     version of the last batch with updates for it. Outputs that this lane has not written since their stages began are absent."""
+    adopted: tuple[str, ...] = ()
+    """Stages that took over from their builds: the outputs of these are put in the place of their own."""
 
     def as_json(self) -> bytes:
         return orjson.dumps(
@@ -90,6 +99,7 @@ class Manifest:
                 "seconds": self.seconds,
                 "runs": self.runs,
                 "ends": self.ends,
+                "adopted": self.adopted,
             },
             option=orjson.OPT_NON_STR_KEYS,
         )
@@ -111,6 +121,7 @@ class Manifest:
             seconds=data["seconds"],
             runs=tuple(Run(**run) for run in data.get("runs", ())),
             ends=data.get("ends", {}),
+            adopted=tuple(data.get("adopted", ())),
         )
 
     def files(self) -> set[str]:
@@ -207,10 +218,28 @@ class Commits:
         self.done = manifest
         self._tell_head(manifest)
         self.sweep(manifest, everything=True)
+        if self.lane == MAIN:
+            remove_builds(self.home, self._definition(manifest))
         return manifest
+
+    def _definition(self, manifest: Manifest) -> Definition | None:
+        version = manifest.offset.definition
+        return load(self.home, version) if version else None
+
+    def finish_build(self, manifest: Manifest, now: int) -> None:
+        """Let what is built beside the stages of the newest manifest, given here, replace these if it has caught up: from the next
+        batch on, by a definition that this writes."""
+        definition = self._definition(manifest) if self.lane == MAIN else None
+        if definition is not None and definition.build is not None:
+            lane = definition.of_lane(self.lane)
+            if has_caught_up(manifest.offset, lane, Logs(self.home, lane), now):
+                from hayase.engine.definition.builds import finish_build  # seldom needed
+
+                finish_build(self.home, definition.version)
 
     def take_up(self, base: Manifest, now: int) -> Manifest:
         """Switch to the newest definition before the first batch, so that a start needs no extra batch for it."""
+        self.finish_build(base, now)
         definition = load(self.home, latest_version(self.home)).of_lane(self.lane)
         grants = FileGate(self.home.gate(self.lane)).grants()
         end = advance(base.offset, definition, Logs(self.home, definition), grants, now)
@@ -227,12 +256,16 @@ class Commits:
         definition = load(self.home, planned.end.definition).of_lane(self.lane)
         merged = self._merge_placed(definition, base.version + 1, reports, now)
         manifest = _successor(definition, base, epoch, batch, reports, now)
-        manifest = replace(manifest, parts=(*manifest.parts, *merged), seconds=seconds)
+        letters = self._letters_of_build(definition, manifest, now)
+        manifest = replace(manifest, parts=(*manifest.parts, *merged, *letters), seconds=seconds)
         manifest = replace(manifest, ends=self._ends(base, manifest))
         with self.home.committing():
             renamed = self._commit(base, manifest, planned)
             published = time.time_ns()
             self._remove_superseded(base, manifest, reports)
+            if self.lane == MAIN and base.offset.definition != planned.end.definition:
+                remove_builds(self.home, definition)
+        self.finish_build(manifest, now)
         self._on_batch(BatchTimes(self.lane, base, manifest, reported, renamed, published))
         return manifest
 
@@ -261,6 +294,11 @@ class Commits:
         for file in base.files() - manifest.files():
             (self.home.state(self.lane) / file).unlink(missing_ok=True)
         self.path_of(manifest.version - KEPT).unlink(missing_ok=True)
+
+    def _letters_of_build(self, definition: Definition, manifest: Manifest, now: int) -> Iterator[Part]:
+        """Stage the dead letters of a build that this manifest finishes."""
+        for generation in {definition.record(name).generation for name in manifest.adopted}:
+            yield from stage_letters(self.home, self.lane, generation, manifest.version, now)
 
     def _merge_placed(
         self, definition: Definition, version: int, reports: Sequence[Report], now: int
@@ -301,17 +339,26 @@ class Commits:
 
     def _ends(self, base: Manifest, manifest: Manifest) -> dict[str, int]:
         """Return where each output ends once the manifest is applied. `_dead` is left out: others append to it too."""
+        replaced = {*manifest.begun, *manifest.adopted}
         ends = {
             stage: end
             for stage, end in base.ends.items()
-            if stage in manifest.offset.positions and stage not in manifest.begun
+            if stage in manifest.offset.positions and stage not in replaced
         }
+        for record in self._adopted(manifest):
+            if (build := record.as_build().name) in base.ends:
+                ends[record.name] = base.ends[build]
         rows: dict[str, int] = {}
         for part in manifest.parts:
-            if part.stream != DEAD.name:
+            if public_name(part.stream) != DEAD.name:
                 rows[part.stream] = rows.get(part.stream, 0) + part.rows
         ends |= {stream: self._log(stream).index().next + count for stream, count in rows.items()}
         return ends | {run.table: manifest.version for run in manifest.runs}
+
+    def _adopted(self, manifest: Manifest) -> list[StageRecord]:
+        """Return the records of the stages that a manifest lets take over from their builds."""
+        definition = self._definition(manifest) if manifest.adopted else None
+        return [] if definition is None else [definition.record(name) for name in manifest.adopted]
 
     def _tell_ends(self, manifest: Manifest) -> None:
         """Note where the streams that this lane reads or writes end, after the manifest has been applied."""
@@ -412,7 +459,11 @@ class Commits:
                     if name not in replaced:
                         self.tables.begin(output, f"{definition.version}", again)
                 else:
-                    self._logs[name] = StreamLog.open_emptied(self.home.path, output, mark=f"{definition.version}")
+                    self._logs[name] = begin_output(self.home, definition.record(name))
+        for record in self._adopted(manifest):
+            if record.name not in anew:
+                self._logs[record.name] = adopt_output(self.home, record)
+                self._logs.pop(record.as_build().name, None)
         parts = [staged for staged in manifest.parts if staged.stream not in anew]
         parts.sort(key=lambda staged: (staged.stream, staged.order))
         for stream, in_order in groupby(parts, key=lambda staged: staged.stream):
@@ -465,8 +516,8 @@ class Commits:
 
     def _log(self, stream: str) -> StreamLog:
         if stream not in self._logs:
-            if stream == DEAD.name:
-                self._logs[stream] = StreamLog.ensure(self.home.path, DEAD)
+            if public_name(stream) == DEAD.name:
+                self._logs[stream] = log_of_letters(self.home, stream)
             else:
                 self._logs[stream] = self._output(stream)
         return self._logs[stream]
@@ -565,14 +616,15 @@ def _successor(
             f"batch {batch} has {len(reports)} reports for {definition.buckets} buckets", "this is a fault in Hayase"
         )
     begun_stages = tuple(record.name for record in begun(planned.start, definition))
-    identities = {record.identity for record in definition.records}
-    states: dict[str, dict[int, tuple[SegmentRef, ...]]] = {
-        identity: dict(buckets) for identity, buckets in base.states.items() if identity in identities
-    }
+    builds = {record.name: record.as_build() for record in adopted(planned.start, definition)}
+    states: dict[str, dict[int, tuple[SegmentRef, ...]]] = {}
     totals = {record.name: Figures() for record in definition.records}
     for record in definition.records:
-        if record.name in base.totals and record.name not in begun_stages:
-            totals[record.name].add(base.totals[record.name])
+        before = builds.get(record.name, record)
+        if before.identity in base.states:
+            states[record.identity] = dict(base.states[before.identity])
+        if before.name in base.totals and record.name not in begun_stages:
+            totals[record.name].add(base.totals[before.name])
     for report in reports:
         for identity, refs in report.states.items():
             states.setdefault(identity, {})[report.bucket] = refs
@@ -594,6 +646,7 @@ def _successor(
         totals=totals,
         committed_at=max(now, base.committed_at),  # never earlier than before, even if the wall clock was set back
         runs=tuple(run for report in reports for run in report.runs),
+        adopted=tuple(builds),
     )
 
 

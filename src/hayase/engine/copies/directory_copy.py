@@ -8,7 +8,6 @@ the place has too are linked.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -28,8 +27,6 @@ from hayase.streams import durable
 from hayase.streams.home_format import PRIVATE
 
 __all__ = ["index_in", "write_directory_copy"]
-
-_UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def write_directory_copy(
@@ -185,11 +182,7 @@ def _linked(source: Path, path: Path, copied: CopiedFile) -> bool:
 
 def _take_over(draft: Path, target: Path, previous: Path) -> None:
     """Let the draft take the place of the older copy."""
-    try:
-        durable.exchange(draft, target)
-    except OSError as error:
-        if error.errno not in _UNABLE:
-            raise
+    if not durable.exchange(draft, target):
         durable.rename(target, previous)  # `_put_back` undoes this, if the next step does not come
         durable.rename(draft, target)
     shutil.rmtree(previous, ignore_errors=True)

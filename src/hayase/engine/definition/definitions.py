@@ -9,6 +9,9 @@ Commands also change operations, one at a time, without touching the pipeline's 
 something else, that edit is newer and wins. Queries can be added by command too (`query_changes`); a definition names them in
 `added`, and an added query stays until the file declares something of its name. The governor's u can be set by command
 (`Dial`), until the file says something else of the governor.
+
+A definition may also have a `Build`: the declaration that is to replace its own, whose changed stages are built beside those
+that run until they have caught up (`builds`).
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from hayase.core.declarations import (
     TableDeclaration,
 )
 from hayase.core.errors import DamagedState, DeclarationError, UnknownName
-from hayase.core.stages import MAIN, OPERATIONS, Stage, query_of
+from hayase.core.stages import MAIN, OPERATIONS, Stage, build_name, is_build, public_name, query_of
 from hayase.engine.home import Home, writing
 from hayase.engine.integrity.heads import BEGIN_ANEW, DEFINITIONS, Head, head_of, write_head
 from hayase.streams.durable import write_atomic
@@ -40,6 +43,7 @@ from hayase.streams.home_format import check_home
 from hayase.streams.sealed import read_sealed, seal
 
 __all__ = [
+    "Build",
     "Change",
     "Definition",
     "Dial",
@@ -97,6 +101,10 @@ class StageRecord:
         """The name of the stage's state."""
         return f"{self.name}.{self.generation}"
 
+    def as_build(self) -> StageRecord:
+        """Return the record under the name that the stage had if it was built beside another version."""
+        return replace(self, name=build_name(self.name, self.generation))
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -136,6 +144,25 @@ class Dial:
 
 
 @dataclass(frozen=True, slots=True)
+class Build:
+    """What is built beside the stages of a definition: the declaration that will replace its own, and what belongs to that (see
+    `Definition`). `generation` is the version in which the build began, and part of the names of its stages."""
+
+    generation: int
+    declaration: PipelineDeclaration
+    changes: tuple[Change, ...] = ()
+    added: tuple[str, ...] = ()
+    dial: Dial | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {"generation": self.generation, **_declared_json(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Build:
+        return cls(data["generation"], **_declared_from(data))
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
     """One version of a pipeline, or the part of it that one `lane` runs; the stages of other lanes are then in
     `beside`. The first version fixes the number of buckets."""
@@ -151,6 +178,13 @@ class Definition:
     added: tuple[str, ...] = ()
     """The queries that a command added; the pipeline's file does not declare them."""
     dial: Dial | None = None
+    build: Build | None = None
+    """What is built beside these stages; the stages of the build are among the records."""
+
+    def without_build(self) -> Definition:
+        """Return what runs, without what is built beside it."""
+        records = tuple(record for record in self.records if not is_build(record.name))
+        return replace(self, records=records, build=None)
 
     def record(self, stage: str) -> StageRecord:
         for record in self.records:
@@ -191,13 +225,11 @@ def load(home: Home, version: int) -> Definition:
             raise DamagedState(f"the {_KIND} {path} is that of version {data['version']}", _REMEDY)
         return Definition(
             version=data["version"],
-            declaration=PipelineDeclaration.from_json(data["declaration"]),
             records=tuple(_record_from(record) for record in data["records"]),
             buckets=data["buckets"],
             home=home,
-            changes=tuple(Change.from_json(change) for change in data.get("changes", ())),
-            added=tuple(data.get("added", ())),
-            dial=Dial.from_json(data["dial"]) if data.get("dial") else None,
+            build=Build.from_json(data["build"]) if data.get("build") else None,
+            **_declared_from(data),
         )
     except FileNotFoundError as error:
         raise DamagedState(f"the {_KIND} {path} is missing", _REMEDY) from error
@@ -218,6 +250,25 @@ def definition_of(home: Home, version: int) -> Definition:
 @lru_cache(maxsize=64)
 def _definition_in(home: Home, version: int, file: tuple[int, int, int]) -> Definition:
     return load(home, version)
+
+
+def _declared_from(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a declaration and what commands have changed of it, as a definition and a build have them."""
+    return {
+        "declaration": PipelineDeclaration.from_json(data["declaration"]),
+        "changes": tuple(Change.from_json(change) for change in data.get("changes", ())),
+        "added": tuple(data.get("added", ())),
+        "dial": Dial.from_json(data["dial"]) if data.get("dial") else None,
+    }
+
+
+def _declared_json(declared: Definition | Build) -> dict[str, Any]:
+    return {
+        "declaration": declared.declaration.as_json(),
+        "changes": [asdict(change) for change in declared.changes],
+        "added": declared.added,
+        "dial": None if declared.dial is None else asdict(declared.dial),
+    }
 
 
 def _record_from(data: Mapping[str, Any]) -> StageRecord:
@@ -244,12 +295,10 @@ def path_of(home: Home, version: int) -> Path:
 def _as_json(definition: Definition) -> dict[str, Any]:
     return {
         "version": definition.version,
-        "declaration": definition.declaration.as_json(),
         "records": [asdict(record) for record in definition.records],
         "buckets": definition.buckets,
-        "changes": [asdict(change) for change in definition.changes],
-        "added": definition.added,
-        "dial": None if definition.dial is None else asdict(definition.dial),
+        **_declared_json(definition),
+        "build": None if definition.build is None else definition.build.as_json(),
     }
 
 
@@ -289,8 +338,20 @@ def latest_readable(home: Home) -> Definition | None:
 
 
 def stages_of(definition: Definition) -> Mapping[str, Stage]:
-    """Return the definition's stages by name, ready to run; planned once per process."""
-    return planned(definition.declaration, definition.home)
+    """Return the definition's stages by name, ready to run, those of its build included; planned once per process."""
+    stages, build = planned(definition.declaration, definition.home), definition.build
+    if build is None:
+        return stages
+    records = (*definition.records, *definition.beside)
+    names = frozenset(public_name(record.name) for record in records if is_build(record.name))
+    return {**stages, **_built(build.declaration, definition.home, names, build.generation)}
+
+
+@lru_cache(maxsize=4)
+def _built(declaration: PipelineDeclaration, home: Home, names: frozenset[str], generation: int) -> Mapping[str, Stage]:
+    from hayase.engine.definition.build_stages import built_stages
+
+    return built_stages(planned(declaration, home), names, generation)
 
 
 @lru_cache(maxsize=16)

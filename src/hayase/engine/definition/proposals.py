@@ -14,6 +14,7 @@ from hayase.core.data_classes import dataclass
 from hayase.core.declarations import PipelineDeclaration, TableDeclaration
 from hayase.core.errors import DamagedState, DeclarationError, Mistake, StageChanged
 from hayase.engine.definition.definitions import (
+    Build,
     Change,
     Definition,
     Dial,
@@ -31,7 +32,7 @@ from hayase.streams.durable import make_directory, open_file
 from hayase.streams.home_format import begin_home
 from hayase.streams.schema_evolution import stored_declaration
 
-__all__ = ["Prepared", "amend", "only_writer", "prepare", "propose"]
+__all__ = ["Prepared", "amend", "only_writer", "prepare", "propose", "write_next"]
 
 
 def propose(
@@ -45,7 +46,8 @@ def propose(
     The code of operations and functions is shipped to the home. Changes by command stay in force unless the declaration has since
     changed the same operation, and queries added by command unless it declares something of that name. `resets` gives stages a
     new generation; stages that read their output begin anew too.
-    `everything` resets all stages, and then tolerates a damaged previous definition.
+    `everything` resets all stages, and then tolerates a damaged previous definition and ends a build beside it. Otherwise, while
+    there is such a build, the only declarations that are accepted are the one that runs and the one that is built.
     """
     with only_writer(home):
         try:
@@ -58,7 +60,11 @@ def propose(
         wanted = prepare(home, current, declaration, frozenset([*(resets or ()), *operations]))
         if everything is not None:
             resets = {stage.query: everything for stage in planned(wanted.declaration, home).values()}
-        return _write_next(home, current, wanted, resets)
+        elif current is not None and current.build is not None:
+            if not resets and wanted in (Prepared.of(current), Prepared.of(current.build)):
+                return current
+            raise _being_built(current.build)
+        return write_next(home, current, wanted, resets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +78,8 @@ class Prepared:
     dial: Dial | None = None
 
     @classmethod
-    def of(cls, definition: Definition) -> Prepared:
-        """Return what a definition was written from; commands replace parts of it."""
+    def of(cls, definition: Definition | Build) -> Prepared:
+        """Return what a definition or a build was written from; commands replace parts of it."""
         return cls(definition.declaration, definition.changes, definition.added, definition.dial)
 
 
@@ -161,7 +167,16 @@ def amend(
             raise DeclarationError(
                 f"no pipeline was declared in the home {home.path} yet", "declare one with `hayase apply FILE`"
             )
-        return _write_next(home, current, edit(current), resets)
+        if current.build is not None:
+            raise _being_built(current.build)
+        return write_next(home, current, edit(current), resets)
+
+
+def _being_built(build: Build) -> StageChanged:
+    return StageChanged(
+        f"a new version of the pipeline is being built beside this one since version {build.generation}, and replaces it when it "
+        "has caught up; wait for that, replace the build with `hayase apply FILE --beside`, or give it up with `hayase apply --cancel`"
+    )
 
 
 @contextlib.contextmanager
@@ -192,13 +207,16 @@ def shipped_code(home: Home) -> set[str]:
         return set()
 
 
-def _write_next(
+def write_next(
     home: Home,
     current: Definition | None,
     wanted: Prepared,
-    resets: Mapping[str, Start] | None,
+    resets: Mapping[str, Start] | None = None,
 ) -> Definition:
-    """Write and return the definition that follows the current one; return the current one if nothing differs."""
+    """Write and return the definition that follows the current one, without its build; return the current one if nothing
+    differs. Only under the writers' lock."""
+    has_build = current is not None and current.build is not None
+    current = current.without_build() if current is not None else None
     declaration = wanted.declaration
     buckets = _bucket_count(current, declaration)
     stages = planned(declaration, home)
@@ -215,7 +233,7 @@ def _write_next(
             _check_free(home, record.output.name)
         elif before[record.name] != record.output:
             StreamLog.ensure(home.path, record.output)
-    if current and current.records == records and wanted == Prepared.of(current):
+    if current and not has_build and current.records == records and wanted == Prepared.of(current):
         return current
     definition = Definition(
         version, declaration, records, buckets, home, changes=wanted.changes, added=wanted.added, dial=wanted.dial

@@ -12,7 +12,7 @@ from hayase.core.errors import DeclarationError, StageChanged, UnknownName
 from hayase.core.stages import MAIN, OPERATIONS, Stage
 from hayase.engine.definition.definitions import Definition, StageChange, StageRecord, Start, stages_of
 
-__all__ = ["begin_anew", "compare", "records_after", "with_readers"]
+__all__ = ["begin_anew", "can_be_built", "compare", "record_of", "records_after", "with_readers"]
 
 
 def compare(
@@ -102,13 +102,14 @@ def records_after(
         raise StageChanged(_way_out(refused, known, stages))
     for name, change in changes.items():
         if change in ("added", "anew"):
-            records.append(_record(stages[name], version, anew.get(name, "earliest")))
+            records.append(record_of(stages[name], version, anew.get(name, "earliest")))
         elif change in ("kept", "changed"):
-            records.append(_record(stages[name], known[name].generation, known[name].start))
+            records.append(record_of(stages[name], known[name].generation, known[name].start))
     return tuple(records)
 
 
-def _record(stage: Stage, generation: int, start: Start) -> StageRecord:
+def record_of(stage: Stage, generation: int, start: Start) -> StageRecord:
+    """Return what the home records of a stage."""
     inputs = tuple(dict.fromkeys(input_.stream for input_ in stage.inputs))
     closings = [(stage.inputs[number].stream, step, offset, length) for number, step, offset, length in stage.closings]
     return StageRecord(
@@ -126,7 +127,8 @@ def _way_out(refused: Sequence[str], known: Mapping[str, StageRecord], stages: M
         listed = ", ".join(f'"{name}"' for name in names)
         message = (
             f"stages {listed} have changed, and what they remember does not fit their new definitions; put the old "
-            f"definitions back, or begin anew with `hayase reset {' '.join(names)} --from earliest` (or `--from now`)"
+            f"definitions back, build the new ones beside them with `hayase apply --beside`, or begin anew with `hayase reset "
+            f"{' '.join(names)} --from earliest` (or `--from now`)"
         )
     anew = with_readers(dict.fromkeys(names, "earliest"), stages)
     behind = dict.fromkeys(stages[stage].query for stage in anew if stage in known and stages[stage].query not in names)
@@ -147,10 +149,16 @@ def _way_out_of_one(record: StageRecord, stage: Stage) -> str:
             f"declare them LWWSet, and the table goes on as it was, or rebuild it with observed removals: `hayase reset {name} "
             "--from earliest`"
         )
+    beside = "build the new one beside it with `hayase apply --beside`, " if can_be_built(stage) else ""
     return (
         f'stage "{name}" has changed, and what it remembers does not fit its new definition; put the old '
-        f"definition back, or begin anew with `hayase reset {name} --from earliest` (or `--from now`)"
+        f"definition back, {beside}or begin anew with `hayase reset {name} --from earliest` (or `--from now`)"
     )
+
+
+def can_be_built(stage: Stage) -> bool:
+    """Return whether a stage can be built beside an older version: one of a query."""
+    return stage.lane == MAIN and stage.every is None and isinstance(stage.output, StreamDeclaration)
 
 
 def _has_old_sets(record: StageRecord, stage: Stage) -> bool:

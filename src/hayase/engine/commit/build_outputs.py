@@ -1,0 +1,74 @@
+"""The output of builds: logs that take the place of others at the switch, dead letters that wait for it, and their removal."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.core.stages import build_name, is_build
+from hayase.engine.batch.report import Part
+from hayase.engine.definition.definitions import Definition, StageRecord
+from hayase.engine.home import Home, writing
+from hayase.engine.logs import first_of_build
+from hayase.streams import StreamLog
+from hayase.streams.dead_letters import DEAD
+from hayase.streams.durable import remove_tree
+from hayase.streams.segments import stage as stage_segment
+
+__all__ = ["adopt_output", "begin_output", "log_of_letters", "remove_builds", "stage_letters"]
+
+_AT_ONCE = 65_536
+"""Dead letters that are written to one file."""
+
+
+def begin_output(home: Home, record: StageRecord) -> StreamLog:
+    """Create or empty the log of a stage that begins. Its mark is the generation of the stage."""
+    output = record.output
+    assert isinstance(output, StreamDeclaration)
+    first = first_of_build(home, output) if is_build(record.name) else 0
+    return StreamLog.open_emptied(home.path, output, mark=f"{record.generation}", first=first)
+
+
+def adopt_output(home: Home, record: StageRecord) -> StreamLog:
+    """Put the log of a stage's build in the place of its own."""
+    output = record.output
+    assert isinstance(output, StreamDeclaration)
+    build = build_name(output.name, record.generation)
+    return StreamLog.open_replaced(home.path, output, build, mark=f"{record.generation}")
+
+
+def log_of_letters(home: Home, name: str) -> StreamLog:
+    """Return the log of dead letters, by its name: `_dead`, or the one in which those of a build wait."""
+    return StreamLog.ensure(home.path, replace(DEAD, name=name))
+
+
+def stage_letters(home: Home, lane: str, generation: int, version: int, now: int) -> Iterator[Part]:
+    """Write the dead letters that a build has left to staged files, as parts of `_dead`."""
+    name = build_name(DEAD.name, generation)
+    if not (home.path / "streams" / name).is_dir():
+        return
+    log = log_of_letters(home, name)
+    index = log.index()
+    pieces = log.read(index.start, index.next) if index.start < index.next else iter(())
+    rows = pa.Table.from_batches([piece.rows for piece in pieces], schema=DEAD.arrow_schema)
+    for order, first in enumerate(range(0, rows.num_rows, _AT_ONCE)):
+        part = rows.slice(first, _AT_ONCE)
+        file = f"{version:012d}-{uuid.uuid4().hex}.seg"
+        stage_segment(home.staged(lane), part, DEAD, file, written_at=now, confirm=False)
+        yield Part(DEAD.name, file, part.num_rows, order)
+
+
+def remove_builds(home: Home, definition: Definition | None) -> None:
+    """Remove what builds have written that a definition does not have: they are finished or given up."""
+    kept = set()
+    if definition is not None and definition.build is not None:
+        names = {record.output.name for record in definition.records}
+        kept = {*names, build_name(DEAD.name, definition.build.generation)}
+    with writing(f"the streams in {home.path}"):
+        for path in (home.path / "streams").glob("*@*"):
+            if path.name not in kept:
+                remove_tree(path)
