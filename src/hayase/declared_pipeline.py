@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from hayase.core.clock import now_us
 from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, HayaseError, UnknownName
-from hayase.core.stages import Stage
+from hayase.core.stages import Stage, is_build
 from hayase.engine.commit.ledger import progress
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.definition import builds, check, definitions, proposals
@@ -28,6 +28,7 @@ from hayase.streams.appends import Accepted, append_conformed, append_source
 from hayase.streams.dead_letters import DEAD
 from hayase.streams.file_formats import format_of
 from hayase.streams.records import Records, conform
+from hayase.streams.schema_evolution import stored_declaration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,6 +155,8 @@ class DeclaredPipeline:
         for declared in self.declaration.streams:
             if declared.name == name:
                 return Results(StreamLog.ensure(self.home.path, declared))
+        if self._is_being_built(name):  # the version that runs, whatever is declared here
+            return Results(StreamLog.open(self.home.path, name))
         if any(operation.name == name for operation in self.declaration.operations):
             return Results(StreamLog.ensure(self.home.path, self._operation_stream(name)))
         for stage in self._checked(self.declaration, name if name in self._names() else None):
@@ -170,6 +173,11 @@ class DeclaredPipeline:
             assert isinstance(output, StreamDeclaration)
             return Results(StreamLog.ensure(self.home.path, output))
         raise UnknownName("stream or query", name, self._names())
+
+    def _is_being_built(self, name: str) -> bool:
+        newest = definitions.latest(self.home)
+        built = newest is not None and any(is_build(record.name) and record.query == name for record in newest.records)
+        return built and stored_declaration(self.home.path / "streams" / name) is not None
 
     def sql(self, text: str, parameters: Sequence[Any] = (), *, as_of: Time | None = None) -> pa.Table:
         """Return the answer to a SELECT over the queries, tables and streams of the home, all from one commit, as an Arrow table.

@@ -53,6 +53,7 @@ from hayase.core.declarations import (
     Retention,
     RulesDeclaration,
     StreamDeclaration,
+    checked_name,
 )
 from hayase.core.endpoints import Endpoint
 from hayase.core.errors import DeclarationError, HayaseError, UnknownName
@@ -188,6 +189,7 @@ class Pipeline(DeclaredPipeline):
         """
         if schema is None:
             return self.results(name)
+        checked_name("stream", name)
         declared = StreamDeclaration(
             name, schema, time, id, time_unit,
             slack=duration(slack),

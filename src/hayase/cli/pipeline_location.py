@@ -83,11 +83,13 @@ def _located(file: Path | None, home: Path | None, whole: bool) -> Pipeline:
 
 def names_of(pipeline: Pipeline) -> list[str]:
     """Return all streams: declared ones, outputs of stages, then others in the home, internal ones last."""
+    from hayase.core.stages import is_build
+
     declaration = pipeline.declaration
     sections = (declaration.streams, declaration.queries, declaration.jobs, declaration.operations)
     declared = [entry.name for section in sections for entry in section]
     stored = sorted(path.parent.name for path in (pipeline.home.path / "streams").glob("*/stream.json"))
-    others = [name for name in stored if name not in declared]
+    others = [name for name in stored if name not in declared and not is_build(name)]
     return [*declared, *sorted(others, key=lambda name: name.startswith("_"))]
 
 

@@ -108,24 +108,50 @@ def _verdict(difference: Preview, file: Path, name: str) -> str:
     return f"`hayase apply {file}` would make this version {difference.version + 1}"
 
 
-def apply(file: PipelineFile = DEFAULT, home: HomeOption = None) -> None:
+def apply(
+    file: PipelineFile = DEFAULT,
+    home: HomeOption = None,
+    beside: Annotated[
+        bool,
+        typer.Option(
+            "--beside", help="Build changed queries beside the old ones, which answer until they have caught up."
+        ),
+    ] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Give up what --beside builds; the old version stays.")
+    ] = False,
+) -> None:
     """Make a file the newest definition; a running pipeline takes it up at its next batch.
 
     Example: [cyan]hayase apply pipeline.yaml[/]
+
+    Without a reset, for queries that must begin anew: [cyan]hayase apply pipeline.yaml --beside[/]
 
     What it would do: [cyan]hayase plan pipeline.yaml[/]
     """
     from hayase.engine.definition.definitions import latest
     from hayase.engine.definition.diff import done
 
+    if beside and cancel:
+        raise typer.BadParameter("say --beside or --cancel, not both", param_hint="--cancel")
     pipeline = locate(file, home, whole=True)
     before = latest(pipeline.home)
-    definition = pipeline.apply()
+    when = "it is taken up at the next batch" if pipeline.home.is_locked() else "the next run begins with it"
+    if cancel:
+        version = pipeline.cancel().version
+        typer.echo(f"nothing is built beside {pipeline.declaration.name} any more (version {version}); {when}")
+        return
+    definition = pipeline.apply(beside=beside)
     if before is not None and before.version == definition.version:
         typer.echo(f"nothing has changed: {file} is version {definition.version} of {pipeline.declaration.name}")
         return
     _show(done(before, definition))
-    when = "it is taken up at the next batch" if pipeline.home.is_locked() else "the next run begins with it"
+    if definition.build is not None:
+        begins = "the next batch" if pipeline.home.is_locked() else "the next run"
+        typer.echo(
+            f"\n{file} is built beside {pipeline.declaration.name} from {begins} on (version {definition.version}), and replaces it"
+        )
+        return
     typer.echo(f"\n{file} is now version {definition.version} of {pipeline.declaration.name}; {when}")
 
 

@@ -18,7 +18,8 @@ from hayase.streams.dead_letters import SETTLED
 __all__ = ["Logs", "declared_streams", "end_of", "first_of_build", "index_of", "logged", "settled_end"]
 
 BUILD_STEP = 10**12
-"""The log of a build begins at a multiple of this, behind all records of the log that it will replace: no offset is used twice."""
+"""The log of a build begins at a multiple of this, behind all records that the log which it will replace has or gets meanwhile: no
+offset is used twice."""
 
 
 def declared_streams(definition: Definition) -> dict[str, StreamDeclaration]:
@@ -78,7 +79,7 @@ def end_of(log: StreamLog) -> int:
 def first_of_build(home: Home, output: StreamDeclaration) -> int:
     """Return the offset at which the log of a build begins, by the declaration of its output."""
     end = end_of(_log(home.path, replace(output, name=public_name(output.name))))
-    return -(-end // BUILD_STEP) * BUILD_STEP
+    return (end // BUILD_STEP + 1) * BUILD_STEP
 
 
 def settled_end(home: Home) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import UnknownName
+from hayase.core.stages import is_build
 from hayase.core.times import BEGINNING
 from hayase.engine.home import Home
 from hayase.engine.logs import index_of, logged
@@ -113,7 +114,9 @@ def catalogue_of(versions: Versions, kept: KeptRows) -> Catalogue:
     for stream in definition.declaration.streams:
         add(stream.name, partial(_declared, home.path, stream))
         moving.add((PUBLIC, stream.name.lower()))
-    outputs = {name: record for name, record in versions.stages.items() if not name.startswith("_")}
+    outputs = {
+        name: record for name, record in versions.stages.items() if not name.startswith("_") and not is_build(name)
+    }
     for name, record in outputs.items():
         if isinstance(record.output, StreamDeclaration):
             add(name, partial(_output, versions, name, kept))

@@ -27,6 +27,7 @@ from hayase.streams import StreamLog
 from hayase.streams.appends import Accepted, append_conformed
 from hayase.streams.log import UNKNOWN
 from hayase.streams.records import Conformed
+from hayase.streams.schema_evolution import stored_declaration
 from hayase.tables.table import Table
 
 __all__ = ["CommittedStatus", "Service", "State", "Status", "TablesOfHome"]
@@ -202,7 +203,9 @@ class Service:
     def readable(self, name: str, now: CommittedStatus) -> StreamLog:
         """Return the log of a stream whose records can be shown: a declared one, or the output of a stage."""
         streams = {
-            stream: found for stream, found in declared_streams(self.definition(now)).items() if stream[0] != "_"
+            stream: found
+            for stream, found in declared_streams(self.definition(now).without_build()).items()
+            if stream[0] != "_"
         }
         if name not in streams:
             raise UnknownName("stream", name, streams)
@@ -254,4 +257,8 @@ class Service:
         queries = self.queries(now)
         if name not in queries:
             raise UnknownName("query", name, queries)
-        return Live(self.log(queries[name][1]))
+        log = self.log(queries[name][1])
+        stored = stored_declaration(log.path)
+        if stored is not None and stored.mark is not None and stored.declaration.schema != log.declaration.schema:
+            log = self.log(stored.declaration)  # a version that has replaced this one just now
+        return Live(log)

@@ -30,8 +30,8 @@ __all__ = ["reduce_bucket"]
 
 
 def reduce_bucket(task: Task, definition: Definition, inbox: Inbox) -> Report:
-    """Run every stage of a lane's definition over the messages of one bucket. A batch that only takes up a definition has none: then
-    no stage runs, and the commit decides which state is kept."""
+    """Run every stage of a lane's definition over the messages of one bucket. A batch that only takes up a definition has none:
+    then no stage runs, and the commit decides which state is kept."""
     alive = {(record.identity, record.fingerprint) for record in definition.records}
     kernels.retain(str(task.home.path), task.lane, task.epoch, alive)
     mirrored = [output.reads for output in definition.declaration.outputs]

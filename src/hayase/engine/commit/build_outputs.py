@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
-from hayase.core.stages import build_name, is_build
+from hayase.core.stages import MAIN, OPERATIONS, build_name, is_build
 from hayase.engine.batch.report import Part
 from hayase.engine.definition.definitions import Definition, StageRecord
 from hayase.engine.home import Home, writing
@@ -18,6 +18,7 @@ from hayase.streams import StreamLog
 from hayase.streams.dead_letters import DEAD
 from hayase.streams.durable import remove_tree
 from hayase.streams.segments import stage as stage_segment
+from hayase.streams.stream_ends import forget_end
 
 __all__ = ["adopt_output", "begin_output", "log_of_letters", "remove_builds", "stage_letters"]
 
@@ -71,4 +72,5 @@ def remove_builds(home: Home, definition: Definition | None) -> None:
     with writing(f"the streams in {home.path}"):
         for path in (home.path / "streams").glob("*@*"):
             if path.name not in kept:
+                forget_end(home.path, path.name, (MAIN, OPERATIONS))
                 remove_tree(path)

@@ -10,14 +10,14 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from hayase.core.data_classes import dataclass
 from hayase.core.declarations import PipelineDeclaration, TableDeclaration
 from hayase.core.errors import SchemaMismatch
-from hayase.core.stages import OPERATIONS, Stage
+from hayase.core.stages import OPERATIONS, Stage, is_build, query_of
 from hayase.engine.definition.definitions import (
     Change,
     Definition,
@@ -30,7 +30,7 @@ from hayase.engine.definition.definitions import (
     stages_of,
 )
 from hayase.engine.definition.proposals import Prepared, only_writer, prepare
-from hayase.engine.definition.stage_comparison import compare, with_readers
+from hayase.engine.definition.stage_comparison import can_be_built, compare, with_readers
 from hayase.engine.home import Home
 from hayase.streams.schema_evolution import reconcile, stored_declaration
 
@@ -66,7 +66,7 @@ class Preview:
 
     @property
     def is_possible(self) -> bool:
-        """Whether the change can be made without a reset."""
+        """Whether the change can be made without a reset, and without a build beside what runs."""
         return not any(difference.fate in (_WORDS["refused"], "refused") for difference in self.differences)
 
     @property
@@ -103,7 +103,11 @@ def _previewed(home: Home, declaration: PipelineDeclaration) -> Preview:
         with only_writer(home) if os.access(home.path, os.W_OK) else contextlib.nullcontext():
             current = latest(home)
             wanted = prepare(home, current, declaration)
-            previews.append(_differences(home, current, wanted, planned(wanted.declaration, home), {}))
+            running = None if current is None else current.without_build()
+            shown = _differences(home, running, wanted, planned(wanted.declaration, home), {})
+            previews.append(
+                shown if current is None or current.build is None else _during_build(current, wanted, shown)
+            )
             raise _Enough
     except _Enough:
         return previews[0]
@@ -111,6 +115,11 @@ def _previewed(home: Home, declaration: PipelineDeclaration) -> Preview:
 
 def done(before: Definition | None, made: Definition) -> Preview:
     """Return what became of the pipeline through the version `made`; `before` is the definition it replaced."""
+    before = None if before is None else before.without_build()
+    if made.build is not None:
+        wanted = Prepared.of(made.build)
+        shown = _differences(made.home, before, wanted, planned(wanted.declaration, made.home), {})
+        return _with_builds(made, shown, "built beside", "replaces the old one when it has caught up")
     anew: dict[str, Start] = {record.name: record.start for record in made.records if record.generation == made.version}
     wanted = Prepared.of(made)
     return _differences(made.home, before, wanted, stages_of(made), anew)
@@ -133,6 +142,43 @@ def _differences(
         *_dial(current, wanted.dial),
     ]
     return Preview(current.version if current else 0, tuple(differences))
+
+
+def _during_build(current: Definition, wanted: Prepared, preview: Preview) -> Preview:
+    """Return the differences of a declaration from what runs while something is built beside that."""
+    build = current.build
+    assert build is not None
+    if wanted == Prepared.of(build):
+        return _with_builds(current, preview, "being built", f"beside the old one, since version {build.generation}")
+    queries = _built_queries(current)
+    note = "gives way to this with `hayase apply --beside`" if wanted != Prepared.of(current) else "goes on"
+    builds = (
+        Difference("build", name, "being built", f"{note}; `hayase apply --cancel` gives it up") for name in queries
+    )
+    return replace(preview, differences=(*preview.differences, *builds))
+
+
+def _with_builds(current: Definition, preview: Preview, fate: str, note: str) -> Preview:
+    """Return a preview in which the queries that a definition builds have this fate, with how far they are behind."""
+    from hayase.engine.batch.build_progress import records_behind
+    from hayase.engine.commit.ledger import progress
+    from hayase.engine.logs import Logs
+
+    behind: dict[str, int] = {}
+    for stage, count in records_behind(progress(current.home).offset, current, Logs(current.home, current)).items():
+        behind[query_of(stage)] = behind.get(query_of(stage), 0) + count
+    queries = _built_queries(current)
+    differences = [
+        replace(each, fate=fate, note=note + (f"; {behind[each.name]:,} records behind" if each.name in behind else ""))
+        if each.name in queries and each.kind == "query"
+        else each
+        for each in preview.differences
+    ]
+    return replace(preview, differences=tuple(differences))
+
+
+def _built_queries(definition: Definition) -> list[str]:
+    return list(dict.fromkeys(record.query for record in definition.records if is_build(record.name)))
 
 
 def _streams(home: Home, current: Definition | None, declaration: PipelineDeclaration) -> Iterator[Difference]:
@@ -219,7 +265,8 @@ def _note(name: str, fate: StageChange, stages: Mapping[str, Stage], anew: Mappi
     if fate == "refused":
         readers = [stage for stage in with_readers({name: "earliest"}, stages) if stages[stage].query != name]
         more = f"; {', '.join(dict.fromkeys(stages[stage].query for stage in readers))} with it" if readers else ""
-        return f"needs `hayase reset {name} --from earliest` (or `--from now`){more}"
+        beside = "`hayase apply --beside`, or " if can_be_built(stages.get(name)) else ""
+        return f"needs {beside}`hayase reset {name} --from earliest` (or `--from now`){more}"
     if fate == "anew":
         return "from the earliest record" if anew.get(name, "earliest") == "earliest" else "from now on"
     return "what it has written stays in the home" if fate == "removed" else ""

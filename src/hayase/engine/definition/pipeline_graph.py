@@ -12,7 +12,7 @@ from hayase.core.data_classes import dataclass
 from hayase.core.declarations import PipelineDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DeclarationError, UnknownName
 from hayase.core.pipeline_text import pipeline_text
-from hayase.core.stages import Stage
+from hayase.core.stages import Stage, is_build
 from hayase.core.times import duration_text
 from hayase.cql.explain import explain
 from hayase.cql.statement import parse
@@ -178,7 +178,7 @@ def _tables_named(text: str | None, tables: Mapping[str, str]) -> Iterator[str]:
 
 def declaration_of(definition: Definition, node: Node) -> str:
     """Return the part of the pipeline file that declares a node, as YAML."""
-    name, whole = node.connector or node.part_of or node.name, definition.declaration
+    name, whole = node.connector or node.part_of or node.name, _declaration_behind(definition, node)
     if node.kind == "output":
         outputs = tuple(output for output in whole.outputs if output.name == name)
         return _without_head(PipelineDeclaration(whole.name, outputs=outputs))
@@ -204,7 +204,7 @@ def explanation_of(definition: Definition, node: Node) -> str | None:
     """Return what `hayase explain` says about the query of a node; None if it is no query."""
     if node.kind != "query":
         return None
-    whole = definition.declaration
+    whole = _declaration_behind(definition, node)
     queries = {query.name for query in whole.queries}
     outputs = [record.output for record in definition.records if _is_input(record, queries)]
     streams = (*whole.streams, *(output for output in outputs if isinstance(output, StreamDeclaration)))
@@ -212,5 +212,11 @@ def explanation_of(definition: Definition, node: Node) -> str | None:
     return explain(plain, node.part_of or node.name, lookups_of(whole, definition.home.path))
 
 
+def _declaration_behind(definition: Definition, node: Node) -> PipelineDeclaration:
+    """Return the declaration to which a node belongs: that of the build, or the one that runs."""
+    build = definition.build
+    return build.declaration if build is not None and is_build(node.name) else definition.declaration
+
+
 def _is_input(record: StageRecord, queries: set[str]) -> bool:
-    return record.query not in queries and not record.name.startswith("_")
+    return record.query not in queries and not record.name.startswith("_") and not is_build(record.name)

@@ -175,7 +175,8 @@ def amend(
 def _being_built(build: Build) -> StageChanged:
     return StageChanged(
         f"a new version of the pipeline is being built beside this one since version {build.generation}, and replaces it when it "
-        "has caught up; wait for that, replace the build with `hayase apply FILE --beside`, or give it up with `hayase apply --cancel`"
+        "has caught up; wait for that, replace the build with `hayase apply FILE --beside`, or give it up with "
+        "`hayase apply --cancel`"
     )
 
 

@@ -78,7 +78,7 @@ def part_with(definition: Definition, query: QueryDeclaration) -> PipelineDeclar
     queries = {other.name for other in whole.queries}
     outputs = [
         record.output
-        for record in definition.records
+        for record in definition.without_build().records
         if record.query not in queries and not record.name.startswith("_")
     ]
     streams = (*whole.streams, *(output for output in outputs if isinstance(output, StreamDeclaration)))

@@ -156,9 +156,11 @@ def _way_out_of_one(record: StageRecord, stage: Stage) -> str:
     )
 
 
-def can_be_built(stage: Stage) -> bool:
+def can_be_built(stage: Stage | None) -> bool:
     """Return whether a stage can be built beside an older version: one of a query."""
-    return stage.lane == MAIN and stage.every is None and isinstance(stage.output, StreamDeclaration)
+    return (
+        stage is not None and stage.lane == MAIN and stage.every is None and isinstance(stage.output, StreamDeclaration)
+    )
 
 
 def _has_old_sets(record: StageRecord, stage: Stage) -> bool:

@@ -34,6 +34,7 @@ from hayase.engine.results.snapshots import check, is_trimmed, rows_in, snapshot
 from hayase.streams import Index, StreamLog, event_times
 from hayase.streams.json_columns import records
 from hayase.streams.repeats import first_rows
+from hayase.streams.schema_evolution import stored_declaration
 
 __all__ = ["Change", "Results", "Time"]
 
@@ -214,12 +215,24 @@ class Results(Frames):
         """Return what `look` computes from one index of the log; repeat it if files were removed meanwhile."""
         for _ in range(_TRIES):
             try:
-                return look(self._index())
+                found = look(self._index())
+                self._check_columns()
+                return found
             except (OffsetGone, FileNotFoundError) as error:
                 last_error = error
         raise HayaseError(
             f'the results "{self.log.declaration.name}" change too fast to be read: {last_error}; try again'
         )
+
+    def _check_columns(self) -> None:
+        """Raise HayaseError if another version of the stage, with other columns, has replaced the one whose results these are."""
+        stored = stored_declaration(self.log.path)
+        if stored is not None and stored.mark is not None and stored.declaration.schema != self.log.declaration.schema:
+            name = self.log.declaration.name
+            raise HayaseError(
+                f'"{name}" has the columns ({stored.declaration.schema}), and these results are of the version with '
+                f"({self.log.declaration.schema}); ask for the results again, or wait until the new version is there"
+            )
 
     def _final_before(self, index: Index) -> int:
         """Return the first instant that is not final."""
