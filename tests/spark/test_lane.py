@@ -96,6 +96,40 @@ def test_stages_come_change_and_go_while_it_runs_and_workers_may_die(spark: Spar
     assert definitions.latest_version(pipeline.home) == 4
 
 
+def test_a_changed_query_and_its_reader_are_built_beside_the_old_ones(spark: SparkSession, tmp_path: Path) -> None:
+    given = some_events(300, seed=7)
+    pipeline = shop.shop(tmp_path / "home", 6, ["spend", "ranks", "copy"])
+    append(pipeline, given[:100])
+    pipeline.apply()
+    with run_lanes(pipeline.home, session=spark) as lane:
+        until(lane.is_idle, lane)
+        changed = shop.shop(tmp_path / "home", 6, ["spend", "ranks", "copy"])
+        changed.query("spend", shop.SPEND.replace("from events", "from events where amount < 9"))
+        assert changed.apply(beside=True).build is not None
+        append(pipeline, given[100:200])
+        until(lane.is_idle, lane)
+        newest = definitions.latest(pipeline.home)
+        assert newest is not None
+        assert newest.build is None
+        append(pipeline, given[200:])
+        pipeline.finish("events")
+        until(lane.is_idle, lane)
+    clean = shop.shop(tmp_path / "clean", 6, ["spend", "ranks", "copy"])
+    clean.query("spend", shop.SPEND.replace("from events", "from events where amount < 9"))
+    append(clean, given)
+    clean.finish("events")
+    clean.run_until_idle(spark=False)
+    for name in ("spend", "ranks", "copy"):
+        assert shop.rows_of(pipeline, name) == shop.rows_of(clean, name)
+        assert shop.figures_of(pipeline, name) == shop.figures_of(clean, name)
+    versions = {record.fingerprint for record in newest.records}
+    letters, wanted = (
+        sorted((row["stage"], row["offset"]) for row in each.dead_letters() if row["version"] in versions)
+        for each in (pipeline, clean)
+    )
+    assert letters == wanted
+
+
 def test_a_planner_and_the_fork_server_may_die(spark: SparkSession, tmp_path: Path) -> None:
     given = some_events(200, seed=3)
     pipeline = shop.shop(tmp_path, 6, ["spend"])

@@ -14,7 +14,7 @@ import hayase as hy
 from command_line import Answer
 from hayase.core.clock import now_us
 from hayase.core.errors import CursorGone, DeclarationError, HayaseError, StageChanged
-from hayase.engine.batch import build_progress
+from hayase.engine.batch import build_progress, lane_governor
 from hayase.engine.batch.gate import Grants
 from hayase.engine.commit.housekeeping import run_housekeeping
 from hayase.engine.definition import definitions
@@ -119,6 +119,17 @@ def test_stages_that_read_a_built_stage_are_built_with_it(shop: hy.Pipeline, tmp
         assert rows(shop.home.path, name) == clean(tmp_path / f"clean {name}", orders(0, 30), name, **queries)
 
 
+def test_a_governed_run_builds_too(shop: hy.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_governor, "SHOWN_EVERY", 0.0)
+    declared(shop.home.path, LARGE, ranks=RANKS).apply(beside=True)
+    with contextlib.closing(InProcess(shop.home, now_us, governed=True)) as runner:
+        while latest(shop).build is not None:
+            runner.step()
+        while not runner.is_idle():
+            runner.step()
+    assert "ranks@2" not in runner.manifest.offset.positions
+
+
 def test_a_build_can_be_given_up(shop: hy.Pipeline) -> None:
     old = rows(shop.home.path, "spend")
     changed = declared(shop.home.path, LARGE, ranks=RANKS)
@@ -157,7 +168,7 @@ def test_only_queries_are_built_beside(tmp_path: Path) -> None:
     pipeline.apply()
     changed = declared(tmp_path / "home", LARGE)
     changed.operation(score, reads="spend", writes="scores", schema="user string")
-    with pytest.raises(StageChanged, match='"scores" would have to be built .* only queries can be'):
+    with pytest.raises(StageChanged, match=r'"scores" would have to be built .* only queries can be'):
         changed.apply(beside=True)
 
 

@@ -416,8 +416,10 @@ class LaneGovernor:
             account.granted *= factor
 
     def view(self, start: Offset, logs: Mapping[str, StreamLog], now: int) -> GovernorStatus:
-        """The measurements as of the last look, which was from `start` on."""
+        """The measurements as of the last look, which was from `start` on. The logs may be those of a newer definition, which does not
+        have all of these queues."""
         assert self._governor is not None
+        known = {*logs}
         loads, accounts = self._governor.loads, self._accounts
         total = sum(account.granted for account in accounts.values())
         figures = zip(self._queues.items(), loads.rate.tolist(), loads.service.tolist(), strict=True)
@@ -431,7 +433,7 @@ class LaneGovernor:
                 share=accounts[queue].granted / total if total > 0 else 0.0,
                 waiting=self._waiting[queue],
                 waited=self._seconds_waited(queue, stages, start, logs[queue.stream], now)
-                if self._waiting[queue]
+                if self._waiting[queue] and queue.stream in known
                 else 0.0,
                 polls=accounts[queue].polls,
                 empty=accounts[queue].empty,
