@@ -89,6 +89,11 @@ class DeclaredPipeline:
         """Give up what `apply(beside=True)` builds: the pipeline stays as it runs."""
         return builds.cancel_build(self.home)
 
+    def rebucket(self, buckets: int) -> Definition:
+        """Change the number of buckets of the home: all queries with state are built anew beside the old ones, which answer until
+        the new ones have caught up."""
+        return builds.rebucket(self.home, buckets)
+
     def reset(self, stage: str | Sequence[str], start: Start = "earliest") -> Definition:
         """Reset a stage, or several at once: they start again from the earliest record, or from now.
 

@@ -131,8 +131,17 @@ def dying(after: int | None) -> Iterator[None]:
 class History:
     """What happens to a home: records come, a change comes, batches run, the process dies. Every part can be repeated."""
 
-    def __init__(self, home: Pipeline, old: str, new: str, reader: bool, records: list[dict[str, Any]]):
+    def __init__(
+        self,
+        home: Pipeline,
+        old: str,
+        new: str,
+        reader: bool,
+        records: list[dict[str, Any]],
+        buckets: int | None = None,
+    ):
         self.home, self.old, self.new, self.reader, self.records = home, old, new, reader, records
+        self.buckets = buckets
         self.names = ["seen", "readers"] if reader else ["seen"]
         self.pipeline = home.declared(old, reader)
         self.pipeline.apply()
@@ -145,13 +154,25 @@ class History:
         with contextlib.closing(InProcess(self.pipeline.home, lambda: 0, gate)) as runner:
             while moved or self.taken < len(self.records) or self.count <= change_at:
                 if self.count >= change_at:
-                    self.home.declared(self.new, self.reader).apply(beside=True)
+                    self.change()
                 size, limit = portions[self.count % len(portions)]
                 gate.now = Grants(limit=limit)
                 self.append(size)
                 moved = runner.step()
                 self.check(answers)
                 self.count += 1
+
+    def change(self) -> None:
+        """Declare the new version, or change the number of buckets, unless that is done or under way."""
+        if self.buckets is None:
+            self.home.declared(self.new, self.reader).apply(beside=True)
+        elif self.newest().build is None:
+            self.pipeline.rebucket(self.buckets)
+
+    def newest(self) -> definitions.Definition:
+        newest = definitions.latest(self.pipeline.home)
+        assert newest is not None
+        return newest
 
     def append(self, size: int) -> None:
         if self.taken < len(self.records):
@@ -204,8 +225,7 @@ def test_the_switch_is_exact(
         for death in [*deaths, None]:
             with contextlib.suppress(Died), dying(death):
                 history.run(portions, change_at, answers)
-        newest = definitions.latest(history.pipeline.home)
-        assert newest is not None
+        newest = history.newest()
         assert newest.build is None
         for name in [*history.names, "aside"]:
             assert home.intervals(name) == answers[new].intervals(name)
@@ -213,3 +233,39 @@ def test_the_switch_is_exact(
         letters = Counter({letter: count for letter, count in home.letters().items() if letter[1] in versions})
         assert letters == answers[new].letters()
         assert not [path.name for path in (home.path / "streams").iterdir() if "@" in path.name]
+
+
+@given(
+    steps=records_,
+    text=st.sampled_from(sorted(TEXTS)),
+    buckets=st.sampled_from([1, 3, 5]),
+    near=st.integers(0, 20),
+    portions=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 9)), min_size=1, max_size=6),
+    change_at=st.integers(0, 5),
+    deaths=st.lists(st.integers(0, 150), max_size=4),
+)
+@settings(max_examples=examples(4, long=100), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+def test_another_number_of_buckets_changes_no_answer(
+    steps: list[tuple[int, str | None, int]],
+    text: str,
+    buckets: int,
+    near: int,
+    portions: list[tuple[int, int]],
+    change_at: int,
+    deaths: list[int],
+) -> None:
+    records, reader = timed(steps), text in WITH_N
+    with pytest.MonkeyPatch.context() as patch, passing_home() as room:
+        patch.setattr(build_progress, "NEAR", near)
+        answers = {text: clean(room / "clean", text, reader, records)}
+        home = Pipeline(room / "home")
+        history = History(home, text, text, reader, records, buckets)
+        for death in [*deaths, None]:
+            with contextlib.suppress(Died), dying(death):
+                history.run(portions, change_at, answers)
+        newest = history.newest()
+        assert (newest.build, newest.buckets) == (None, buckets)
+        used = {bucket for states in history.pipeline.progress().states.values() for bucket in states}
+        assert used <= {*range(buckets)}
+        for name in [*history.names, "aside"]:
+            assert home.intervals(name) == answers[text].intervals(name)

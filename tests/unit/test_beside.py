@@ -306,3 +306,35 @@ def test_the_command_line(shop: hy.Pipeline, tmp_path: Path, hayase_: Callable[.
     assert hayase_("apply", file, "--beside", "--cancel").code == 2
     assert hayase_("apply", file, "--cancel").code == 0
     assert latest(shop).build is None
+
+
+def test_the_number_of_buckets(shop: hy.Pipeline, tmp_path: Path, hayase_: Callable[..., Answer]) -> None:
+    answers = [rows(shop.home.path, name) for name in ("spend", "ranks")]
+    before = latest(shop).buckets
+    assert shop.rebucket(before).version == 1, "it has as many"
+    answer = hayase_("rebucket", before + 3, "--home", shop.home.path)
+    assert answer.code == 0
+    assert f"is built in {before + 3} buckets" in answer.out
+    with pytest.raises(StageChanged, match="--cancel"):
+        shop.rebucket(7)
+    shop.run_until_idle(spark=False)
+    assert (latest(shop).buckets, latest(shop).build) == (before + 3, None)
+    assert [rows(shop.home.path, name) for name in ("spend", "ranks")] == answers
+    shop.declaration = replace(shop.declaration, buckets=before)
+    with pytest.raises(StageChanged, match=f"hayase rebucket {before}"):
+        shop.apply()
+
+
+def test_a_home_without_state_gets_other_buckets_at_once_and_one_with_operations_does_not(tmp_path: Path) -> None:
+    pipeline = declared(tmp_path / "home", "select user, amount from orders")
+    pipeline.append("orders", orders(0, 30))
+    pipeline.run_until_idle(spark=False)
+    definition = pipeline.rebucket(5)
+    assert (definition.buckets, definition.build) == (5, None)
+    pipeline.append("orders", orders(30, 30))
+    pipeline.run_until_idle(spark=False)
+    assert StreamLog.open(pipeline.home.path, "spend").index().next == 60
+    pipeline.operation(score, reads="orders", writes="scores", schema="user string")
+    pipeline.apply()
+    with pytest.raises(StageChanged, match='"scores" would have to be built'):
+        pipeline.rebucket(2)

@@ -41,6 +41,7 @@ COMMANDS = {
     "plan": ("project", "Change"),
     "apply": ("project", "Change"),
     "reset": ("project", "Change"),
+    "rebucket": ("project", "Change"),
     "ops": ("ops", "Change"),
     "queries": ("queries", "Change"),
     "governor": ("governor", "Change"),

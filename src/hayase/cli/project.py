@@ -1,4 +1,4 @@
-"""The commands `check`, `schema`, `plan`, `apply` and `reset`, which are about the declaration of a pipeline."""
+"""The commands `check`, `schema`, `plan`, `apply`, `reset` and `rebucket`, which are about the declaration of a pipeline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hayase.cli.terminal import HomeOption, PipelineFile, PipelineOption, output
 if TYPE_CHECKING:
     from hayase.engine.definition.diff import Preview
 
-__all__ = ["Begin", "apply", "check", "plan", "reset", "schema"]
+__all__ = ["Begin", "apply", "check", "plan", "rebucket", "reset", "schema"]
 
 
 class Begin(StrEnum):
@@ -179,6 +179,29 @@ def reset(
     anew = [record.name for record in definition.records if record.generation == definition.version]
     when = "at the next batch" if located.home.is_locked() else "in the next run"
     typer.echo(f"{', '.join(anew)} will begin anew from {start.value} {when} (version {definition.version})")
+
+
+def rebucket(
+    buckets: Annotated[int, typer.Argument(metavar="N", help="The number of buckets, 1 to 1024.", show_default=False)],
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Change the number of buckets of a home, without losing or doubling anything.
+
+    Queries with state are built anew beside the old ones, which answer until the new ones have caught up.
+
+    Example: [cyan]hayase rebucket 16[/]
+    """
+    located = locate(pipeline, home, whole=True)
+    definition = located.rebucket(buckets)
+    if definition.build is None:
+        typer.echo(f"{located.declaration.name} has {definition.buckets} buckets (version {definition.version})")
+        return
+    begins = "the next batch" if located.home.is_locked() else "the next run"
+    typer.echo(
+        f"{located.declaration.name} is built in {buckets} buckets from {begins} on (version {definition.version}); it has "
+        f"{definition.buckets} until that has caught up. Say `buckets: {buckets}` in its file then, or nothing"
+    )
 
 
 def _counted(count: int, noun: str) -> str:

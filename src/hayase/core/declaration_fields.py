@@ -138,7 +138,8 @@ PIPELINE = FieldTable((
     Field("pipeline", NAME, "Name of the pipeline.", required='add "pipeline: NAME"'),
     Field("home", TEXT, "Directory of the pipeline, relative to the file; by default beside it, named like the pipeline."),
     Field(
-        "buckets", COUNT, "Number of buckets that keys are spread over, about as many as task slots; fixed by the first run.",
+        "buckets", COUNT, "Number of buckets that keys are spread over, about as many as task slots; "
+        "decided by the first run, changed by `hayase rebucket`.",
         at_least=1, at_most=1024,
     ),
 ))  # fmt: skip

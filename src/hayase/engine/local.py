@@ -189,13 +189,13 @@ class _Lane:
             groups = map_task(definition, logs, batch, task_ranges, number, now)
             return [message for messages in groups for message in messages]
 
-        sent = [headers(batch, definition.buckets), *self._run_all(mapped, list(enumerate(tasks)), threaded)]
+        sent = [headers(batch, definition.tasks), *self._run_all(mapped, list(enumerate(tasks)), threaded)]
         task = Task(self._home, self._commits.lane, base.version + 1, self._epoch, base.states, now)
 
         def reduced(inbox: Inbox) -> Report:
             return reduce_bucket(task, definition, inbox)
 
-        reports = self._run_all(reduced, _inboxes(sent, self._commits.lane, definition.buckets), threaded)
+        reports = self._run_all(reduced, _inboxes(sent, self._commits.lane, definition.tasks), threaded)
         took = time.perf_counter() - began
         self.manifest = self._commits.commit(base, self._epoch, base.batch + 1, reports, now, took)
         if self.manifest.version % SWEEP == 0:

@@ -416,8 +416,8 @@ class LaneGovernor:
             account.granted *= factor
 
     def view(self, start: Offset, logs: Mapping[str, StreamLog], now: int) -> GovernorStatus:
-        """The measurements as of the last look, which was from `start` on. The logs may be those of a newer definition, which does not
-        have all of these queues."""
+        """The measurements as of the last look, which was from `start` on. The logs may be those of a newer definition, which does
+        not have all of these queues."""
         assert self._governor is not None
         known = {*logs}
         loads, accounts = self._governor.loads, self._accounts

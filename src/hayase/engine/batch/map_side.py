@@ -57,7 +57,7 @@ def map_task(
         log = logs[whole.stream]
         bucket = (number + count) % definition.buckets
         readers = [
-            _Reading(group, log, whole.passed[group.names[0]], definition.buckets, bucket, now)
+            _Reading(group, log, whole.passed[group.names[0]], definition.buckets_of(group.names[0]), bucket, now)
             for group in groups
             if group.names[0] in whole.passed
         ]
@@ -84,7 +84,7 @@ def _map_replayed(
         place = batch.start.positions[letters.stage][letters.stream]
         times = event_times(letters.rows, log.declaration)
         chunk = _Chunk(letters.rows, letters.offsets, times, np.full(len(times), place.peak))
-        reading = _Reading(group, log, place.clock, definition.buckets, 0, now, figures)
+        reading = _Reading(group, log, place.clock, definition.buckets_of(letters.stage), 0, now, figures)
         for messages in filter(None, reading.map_chunk(chunk)):
             yield [replace(message, replayed=True) if isinstance(message, Data) else message for message in messages]
     if any(record.name == letters.stage for record in definition.records):

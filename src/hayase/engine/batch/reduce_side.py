@@ -47,13 +47,13 @@ def reduce_bucket(task: Task, definition: Definition, inbox: Inbox) -> Report:
             if group.stages[0].kernel is None:
                 for stage in group.stages:
                     output.write_mapped(stage, data)
-            else:
+            elif inbox.bucket < (buckets := definition.buckets_of(group.names[0])):
                 stages = [
                     _KernelStage(task, stage, identities[stage.name], inbox.bucket, inbox.batch)
                     for stage in group.stages
                 ]
                 try:
-                    _run_kernels(stages, definition.buckets, data, output)
+                    _run_kernels(stages, buckets, data, output)
                 except DamagedStateFile as error:
                     raise error.of_all(task.states) from error
             seconds = (time.perf_counter() - began) / len(group.stages)

@@ -1,6 +1,7 @@
 """Which stages of a batch run as one shared scan: one rule, for the map side and for the reduce side.
 
-Stages of the same `core.stages.SharedScan` form a group in a batch if their positions are equal, before it and after it. Then
+Stages of the same `core.stages.SharedScan` form a group in a batch if they have as many buckets and their positions are equal,
+before it and after it. Then
 they read the same records, the same records are late for them, and their kernels pass the same instants; that they began at the
 same record lets them share the numbers of rows too. Both sides compute the groups from the definition and the batch alone, so
 the data that the map side sends to a group is for exactly the stages that the reduce side runs together.
@@ -59,6 +60,6 @@ def scan_groups(definition: Definition, batch: Batch) -> list[ScanGroup]:
         key: tuple[object, ...] = (record.name,)
         if stage.shared_scan is not None:
             places = [tuple(sorted(at.positions.get(stage.name, {}).items())) for at in (batch.start, batch.end)]
-            key = (stage.shared_scan.group, *places)
+            key = (stage.shared_scan.group, definition.buckets_of(stage.name), *places)
         groups.setdefault(key, []).append(stage)
     return [ScanGroup(tuple(members)) for members in groups.values()]

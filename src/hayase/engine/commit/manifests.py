@@ -611,9 +611,9 @@ def _successor(
             f"batch {batch} begins where manifest {base.version} does not end",
             f"the checkpoint belongs to another time: delete {definition.home.path / 'checkpoints'}; manifests say where to go on",
         )
-    if planned.start.definition == definition.version and len(reports) != definition.buckets:
+    if planned.start.definition == definition.version and len(reports) != definition.tasks:
         raise DamagedState(
-            f"batch {batch} has {len(reports)} reports for {definition.buckets} buckets", "this is a fault in Hayase"
+            f"batch {batch} has {len(reports)} reports for {definition.tasks} buckets", "this is a fault in Hayase"
         )
     begun_stages = tuple(record.name for record in begun(planned.start, definition))
     builds = {record.name: record.as_build() for record in adopted(planned.start, definition)}

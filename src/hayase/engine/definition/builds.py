@@ -6,20 +6,20 @@ docs/design/0031-beside.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from hayase.core.declarations import PipelineDeclaration
+from hayase.core.declarations import PipelineDeclaration, checked_buckets
 from hayase.core.errors import DeclarationError, StageChanged
 from hayase.core.stages import Stage, is_build, public_name
 from hayase.engine.definition.build_stages import built_stages
 from hayase.engine.definition.definitions import Build, Definition, latest, newest_version, planned, save
-from hayase.engine.definition.proposals import Prepared, only_writer, prepare, write_next
+from hayase.engine.definition.proposals import Prepared, being_built, only_writer, prepare, write_next
 from hayase.engine.definition.stage_comparison import can_be_built, compare, record_of, with_readers
 from hayase.engine.home import Home
 from hayase.streams import StreamLog
 
-__all__ = ["cancel_build", "finish_build", "propose_beside", "stages_to_build"]
+__all__ = ["cancel_build", "finish_build", "propose_beside", "rebucket", "stages_to_build"]
 
 
 def propose_beside(home: Home, declaration: PipelineDeclaration) -> Definition:
@@ -34,7 +34,7 @@ def propose_beside(home: Home, declaration: PipelineDeclaration) -> Definition:
         names = stages_to_build(running, stages)
         if not names:
             return write_next(home, current, wanted)
-        return _write_build(running, wanted, stages, names)
+        return _write_build(running, wanted, stages, names, running.buckets)
 
 
 def stages_to_build(running: Definition, stages: Mapping[str, Stage]) -> tuple[str, ...]:
@@ -44,7 +44,17 @@ def stages_to_build(running: Definition, stages: Mapping[str, Stage]) -> tuple[s
     refused = {stages[name].query for name, change in changes.items() if change == "refused"}
     if not refused:
         return ()
-    anew = with_readers(dict.fromkeys(refused, "earliest"), stages)
+    needed = _checked(stages, refused)
+    added = {name for name, change in changes.items() if change == "added"}
+    built = {*needed, *(name for name in added if can_be_built(stages[name]))}
+    _check_inputs(stages, built, added - built)
+    return tuple(name for name in stages if name in built)
+
+
+def _checked(stages: Mapping[str, Stage], queries: Collection[str]) -> list[str]:
+    """Return the stages of declared objects and those that read them, directly or through others; StageChanged if one of them
+    cannot be built beside what runs."""
+    anew = with_readers(dict.fromkeys(queries, "earliest"), stages)
     needed = [name for name in stages if name in anew]
     unfit = dict.fromkeys(stages[name].query for name in needed if not can_be_built(stages[name]))
     if unfit:
@@ -54,10 +64,31 @@ def stages_to_build(running: Definition, stages: Mapping[str, Stage]) -> tuple[s
             f"{'it' if len(unfit) == 1 else 'them'} begin anew with `hayase reset {' '.join(unfit)} --from earliest`, or change "
             "the others first"
         )
-    added = {name for name, change in changes.items() if change == "added"}
-    built = {*needed, *(name for name in added if can_be_built(stages[name]))}
-    _check_inputs(stages, built, added - built)
-    return tuple(name for name in stages if name in built)
+    return needed
+
+
+def rebucket(home: Home, buckets: int) -> Definition:
+    """Write a version in which all stages with state are built anew in another number of buckets, beside those that run."""
+    checked_buckets(buckets)
+    with only_writer(home):
+        current = latest(home)
+        if current is None:
+            raise DeclarationError(
+                f"no pipeline was declared in the home {home.path} yet", "declare `buckets` in its file"
+            )
+        if current.build is not None:
+            raise being_built(current.build)
+        if buckets == current.buckets:
+            return current
+        declaration = current.declaration
+        if declaration.buckets is not None:
+            declaration = replace(declaration, buckets=buckets)
+        wanted = replace(Prepared.of(current), declaration=declaration)
+        stages = planned(declaration, home)
+        names = _checked(stages, {stage.query for stage in stages.values() if stage.kernel is not None})
+        if not names:
+            return write_next(home, replace(current, buckets=buckets), wanted, another=True)
+        return _write_build(current, wanted, stages, tuple(names), buckets)
 
 
 def _check_inputs(stages: Mapping[str, Stage], built: set[str], later: set[str]) -> None:
@@ -72,7 +103,7 @@ def _check_inputs(stages: Mapping[str, Stage], built: set[str], later: set[str])
 
 
 def _write_build(
-    running: Definition, wanted: Prepared, stages: Mapping[str, Stage], names: tuple[str, ...]
+    running: Definition, wanted: Prepared, stages: Mapping[str, Stage], names: tuple[str, ...], buckets: int
 ) -> Definition:
     home, version = running.home, newest_version(running.home) + 1
     declaration = _with_streams(running.declaration, wanted.declaration)
@@ -94,7 +125,7 @@ def _write_build(
         version=version,
         declaration=declaration,
         records=(*running.records, *(record_of(stage, version, "earliest") for stage in built)),
-        build=Build(version, wanted.declaration, wanted.changes, wanted.added, wanted.dial),
+        build=Build(version, wanted.declaration, buckets, wanted.changes, wanted.added, wanted.dial),
     )
     save(definition)
     return definition
@@ -128,4 +159,5 @@ def finish_build(home: Home, version: int) -> Definition | None:
         stages = planned(current.build.declaration, home)
         kept = [record for record in running.records if record.name not in built]
         adopted = [record_of(stages[name], generation, "earliest") for name in stages if name in built]
-        return write_next(home, replace(current, records=(*kept, *adopted)), Prepared.of(current.build))
+        switched = replace(current, records=(*kept, *adopted), buckets=current.build.buckets)
+        return write_next(home, switched, Prepared.of(current.build))

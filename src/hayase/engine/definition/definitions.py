@@ -146,26 +146,28 @@ class Dial:
 @dataclass(frozen=True, slots=True)
 class Build:
     """What is built beside the stages of a definition: the declaration that will replace its own, and what belongs to that (see
-    `Definition`). `generation` is the version in which the build began, and part of the names of its stages."""
+    `Definition`). `generation` is the version in which the build began, and part of the names of its stages; these have so many
+    `buckets`."""
 
     generation: int
     declaration: PipelineDeclaration
+    buckets: int
     changes: tuple[Change, ...] = ()
     added: tuple[str, ...] = ()
     dial: Dial | None = None
 
     def as_json(self) -> dict[str, Any]:
-        return {"generation": self.generation, **_declared_json(self)}
+        return {"generation": self.generation, "buckets": self.buckets, **_declared_json(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Build:
-        return cls(data["generation"], **_declared_from(data))
+        return cls(generation=data["generation"], buckets=data["buckets"], **_declared_from(data))
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
     """One version of a pipeline, or the part of it that one `lane` runs; the stages of other lanes are then in
-    `beside`. The first version fixes the number of buckets."""
+    `beside`. The first version decides the number of buckets."""
 
     version: int
     declaration: PipelineDeclaration
@@ -185,6 +187,15 @@ class Definition:
         """Return what runs, without what is built beside it."""
         records = tuple(record for record in self.records if not is_build(record.name))
         return replace(self, records=records, build=None)
+
+    def buckets_of(self, stage: str) -> int:
+        """Return the number of buckets of a stage."""
+        return self.build.buckets if self.build is not None and is_build(stage) else self.buckets
+
+    @property
+    def tasks(self) -> int:
+        """The number of reduce tasks of a batch: one for each bucket of the stages that have the most."""
+        return self.buckets if self.build is None else max(self.buckets, self.build.buckets)
 
     def record(self, stage: str) -> StageRecord:
         for record in self.records:

@@ -32,7 +32,7 @@ from hayase.streams.durable import make_directory, open_file
 from hayase.streams.home_format import begin_home
 from hayase.streams.schema_evolution import stored_declaration
 
-__all__ = ["Prepared", "amend", "only_writer", "prepare", "propose", "write_next"]
+__all__ = ["Prepared", "amend", "being_built", "only_writer", "prepare", "propose", "write_next"]
 
 
 def propose(
@@ -63,7 +63,7 @@ def propose(
         elif current is not None and current.build is not None:
             if not resets and wanted in (Prepared.of(current), Prepared.of(current.build)):
                 return current
-            raise _being_built(current.build)
+            raise being_built(current.build)
         return write_next(home, current, wanted, resets)
 
 
@@ -168,11 +168,12 @@ def amend(
                 f"no pipeline was declared in the home {home.path} yet", "declare one with `hayase apply FILE`"
             )
         if current.build is not None:
-            raise _being_built(current.build)
+            raise being_built(current.build)
         return write_next(home, current, edit(current), resets)
 
 
-def _being_built(build: Build) -> StageChanged:
+def being_built(build: Build) -> StageChanged:
+    """Return the error of a change that comes while something is built beside what runs."""
     return StageChanged(
         f"a new version of the pipeline is being built beside this one since version {build.generation}, and replaces it when it "
         "has caught up; wait for that, replace the build with `hayase apply FILE --beside`, or give it up with "
@@ -213,10 +214,11 @@ def write_next(
     current: Definition | None,
     wanted: Prepared,
     resets: Mapping[str, Start] | None = None,
+    another: bool = False,
 ) -> Definition:
     """Write and return the definition that follows the current one, without its build; return the current one if nothing
-    differs. Only under the writers' lock."""
-    has_build = current is not None and current.build is not None
+    differs, unless it must be `another`. Only under the writers' lock."""
+    another = another or (current is not None and current.build is not None)
     current = current.without_build() if current is not None else None
     declaration = wanted.declaration
     buckets = _bucket_count(current, declaration)
@@ -234,7 +236,7 @@ def write_next(
             _check_free(home, record.output.name)
         elif before[record.name] != record.output:
             StreamLog.ensure(home.path, record.output)
-    if current and not has_build and current.records == records and wanted == Prepared.of(current):
+    if current and not another and current.records == records and wanted == Prepared.of(current):
         return current
     definition = Definition(
         version, declaration, records, buckets, home, changes=wanted.changes, added=wanted.added, dial=wanted.dial
@@ -244,13 +246,13 @@ def write_next(
 
 
 def _bucket_count(current: Definition | None, declaration: PipelineDeclaration) -> int:
-    """Return the number of buckets. It cannot change, because state is partitioned by bucket."""
+    """Return the number of buckets. A declaration does not change it, because state is partitioned by bucket."""
     if current is None:
         return declaration.buckets or default_buckets()
     if declaration.buckets not in (None, current.buckets):
         raise StageChanged(
             f"buckets is {declaration.buckets}, and the home has its state in {current.buckets}; put {current.buckets} back, "
-            "or use another home"
+            f"and change the home with `hayase rebucket {declaration.buckets}`"
         )
     return current.buckets
 

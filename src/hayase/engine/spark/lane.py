@@ -124,10 +124,11 @@ class Lane:
         reach("batch handed over")
         began = time.perf_counter()
         task = Task(self._home, self._lane, base.version + 1, self._epoch, base.states, now_us())
-        if is_small(self._lane, base.offset, self._planned_end(batch), base.totals):
+        end = self._planned_end(batch)
+        if is_small(self._lane, base.offset, end, base.totals):
             messages = blobs.coalesce(1)
         else:
-            messages = blobs.repartitionById(definition_of(self._home, latest_version(self._home)).buckets, "bucket")
+            messages = blobs.repartitionById(self._tasks(base.offset, end), "bucket")
         reports = self._reduction.reports(task, messages)
         took = time.perf_counter() - began
         reach("reports collected")
@@ -144,6 +145,11 @@ class Lane:
             self._commits.sweep(self.manifest)
         self._on_commit()
         reach("batch notified")
+
+    def _tasks(self, start: Offset, end: Offset | None) -> int:
+        """The number of reduce tasks of a batch: that of its definition, or enough for any that it may have."""
+        versions = {end.definition} if end is not None else {start.definition, latest_version(self._home)} - {0}
+        return max(definition_of(self._home, version).tasks for version in versions)
 
     def _planned_end(self, batch: int) -> Offset | None:
         """Where a batch ends, by Spark's log of offsets; None if that cannot be read."""

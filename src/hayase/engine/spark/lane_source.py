@@ -165,7 +165,7 @@ class LaneReader(DataSourceStreamReader):
         batch = Batch.from_blob(partition.batch)
         definition = definition_of(self._home, batch.end.definition).of_lane(self._lane)
         if partition.number == 0:
-            yield encode(headers(batch, definition.buckets))
+            yield encode(headers(batch, definition.tasks))
         logs = Logs(self._home, definition)
         mapped = map_task(definition, logs, batch, partition.task, partition.number, now_us())
         yield from map(encode, write_large(mapped, self._home.exchange(self._lane)))
