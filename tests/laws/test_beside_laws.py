@@ -265,6 +265,10 @@ def test_another_number_of_buckets_changes_no_answer(
                 history.run(portions, change_at, answers)
         newest = history.newest()
         assert (newest.build, newest.buckets) == (None, buckets)
+        letters, wanted = (
+            Counter(letter[:3] for letter in each.letters().elements()) for each in (home, answers[text])
+        )
+        assert letters == wanted, "each is there once"
         used = {bucket for states in history.pipeline.progress().states.values() for bucket in states}
         assert used <= {*range(buckets)}
         for name in [*history.names, "aside"]:

@@ -141,7 +141,7 @@ def test_what_must_be_rebuilt_comes_with_the_command(shop: Shop) -> None:
     assert found["possible"] is False
     [rebuilt] = [each for each in found["changes"] if each["fate"] == "rebuilt"]
     assert (rebuilt["name"], rebuilt["note"]) == (
-        "spend", "needs `hayase reset spend --from earliest` (or `--from now`); ranks with it",
+        "spend", "needs `hayase apply --beside`, or `hayase reset spend --from earliest` (or `--from now`); ranks with it",
     )  # fmt: skip
     refused = shop.run("plan")
     assert refused.code == 1

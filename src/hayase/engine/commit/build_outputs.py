@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.stages import MAIN, OPERATIONS, build_name, is_build
@@ -48,7 +50,8 @@ def log_of_letters(home: Home, name: str) -> StreamLog:
 
 
 def stage_letters(home: Home, lane: str, generation: int, version: int, now: int) -> Iterator[Part]:
-    """Write the dead letters that a build has left to staged files, as parts of `_dead`."""
+    """Write the dead letters that a build has left to staged files, as parts of `_dead`; but none that is there already: a stage
+    that is built again without a change refuses the same records again."""
     name = build_name(DEAD.name, generation)
     if not (home.path / "streams" / name).is_dir():
         return
@@ -56,11 +59,39 @@ def stage_letters(home: Home, lane: str, generation: int, version: int, now: int
     index = log.index()
     pieces = log.read(index.start, index.next) if index.start < index.next else iter(())
     rows = pa.Table.from_batches([piece.rows for piece in pieces], schema=DEAD.arrow_schema)
+    rows = rows.take(pa.array(_not_among(rows, _letters_of(home, pc.unique(rows.column("version")))), pa.int64()))
     for order, first in enumerate(range(0, rows.num_rows, _AT_ONCE)):
         part = rows.slice(first, _AT_ONCE)
         file = f"{version:012d}-{uuid.uuid4().hex}.seg"
         stage_segment(home.staged(lane), part, DEAD, file, written_at=now, confirm=False)
         yield Part(DEAD.name, file, part.num_rows, order)
+
+
+def _letters_of(home: Home, versions: pa.Array) -> Counter[tuple[str, ...]]:
+    """Count the letters of some versions of stages in `_dead`."""
+    log = log_of_letters(home, DEAD.name)
+    index, counts = log.index(), Counter[tuple[str, ...]]()
+    for piece in log.read(index.start, index.next) if index.start < index.next and len(versions) else ():
+        counts.update(_same(piece.rows.filter(pc.is_in(piece.rows.column("version"), versions))))
+    return counts
+
+
+def _not_among(rows: pa.Table, known: Counter[tuple[str, ...]]) -> list[int]:
+    """Return the positions of letters, without as many of each as are known."""
+    positions = []
+    for position, letter in enumerate(_same(rows)):
+        if known[letter]:
+            known[letter] -= 1
+        else:
+            positions.append(position)
+    return positions
+
+
+def _same(letters: pa.Table | pa.RecordBatch) -> list[tuple[str, ...]]:
+    """Return what makes letters the same, whichever run of a stage wrote them. The offset is not among it: the records of a stream
+    that is built anew have others."""
+    columns = ("stage", "version", "stream", "kind", "record")
+    return list(zip(*(letters.column(column).to_pylist() for column in columns), strict=True))
 
 
 def remove_builds(home: Home, definition: Definition | None) -> None:

@@ -8,6 +8,7 @@ renamed into their streams; a part that is no longer there has been published, w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -219,7 +220,8 @@ class Commits:
         self._tell_head(manifest)
         self.sweep(manifest, everything=True)
         if self.lane == MAIN:
-            remove_builds(self.home, self._definition(manifest))
+            with contextlib.suppress(DamagedState):  # the definition is lost, and all stages have been reset since
+                remove_builds(self.home, self._definition(manifest))
         return manifest
 
     def _definition(self, manifest: Manifest) -> Definition | None:
@@ -229,7 +231,8 @@ class Commits:
     def finish_build(self, manifest: Manifest, now: int) -> None:
         """Let what is built beside the stages of the newest manifest, given here, replace these if it has caught up: from the next
         batch on, by a definition that this writes."""
-        definition = self._definition(manifest) if self.lane == MAIN else None
+        is_newest = self.lane == MAIN and manifest.offset.definition == latest_version(self.home)
+        definition = self._definition(manifest) if is_newest else None
         if definition is not None and definition.build is not None:
             lane = definition.of_lane(self.lane)
             if has_caught_up(manifest.offset, lane, Logs(self.home, lane), now):
