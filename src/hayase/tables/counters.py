@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ from hayase.tables.payloads import (
     varint_from,
 )
 from hayase.tables.types import ColumnType, Update
+
+if TYPE_CHECKING:
+    from hayase.tables.entry_blocks import RowUpdates
 
 __all__ = ["Counter", "checked_amount", "summed"]
 
@@ -51,6 +54,9 @@ class Counter(ColumnType[Amount]):
 
     def apply(self, state: Amount, updates: Sequence[Update]) -> Amount:
         return summed(state, [body for _, _, body in updates])
+
+    def states_of(self, updates: RowUpdates) -> list[Amount | None]:
+        return updates.sums(self.payload_head(1))
 
     def join(self, one: Amount, other: Amount) -> Amount:
         return added(one, other)

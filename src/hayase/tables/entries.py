@@ -25,6 +25,7 @@ from hayase.tables.payloads import (
     UnfitParameter,
     kind_of,
     many_text_bytes,
+    plain_text,
     text_column,
     value_bytes,
     values_from,
@@ -122,7 +123,7 @@ def _key_or_reason(key: Key) -> bytes | UnfitParameter:
 
 def key_from(data: bytes) -> Key:
     """Decode a key into its parts."""
-    return tuple(values_from(data))
+    return (text,) if (text := plain_text(data)) is not None else tuple(values_from(data))
 
 
 def prefix_end(prefix: bytes) -> bytes | None:

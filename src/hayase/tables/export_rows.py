@@ -15,7 +15,7 @@ import pyarrow as pa
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import HayaseError, UnknownName
 from hayase.tables.entries import Key
-from hayase.tables.lookups import arrow_rows, misfit
+from hayase.tables.lookups import arrow_rows, misfits
 from hayase.tables.table import Row
 
 __all__ = ["export_rows"]
@@ -31,10 +31,9 @@ def export_rows(
         if name not in kinds:
             raise UnknownName("column", name, kinds, f' in table "{declaration.name}"')
     chosen = tuple((name, kinds[name]) for name in (kinds if columns is None else dict.fromkeys(columns)))
-    for _, row in rows:
-        reason = misfit(declaration, dict(chosen), row)
-        if reason is not None:
-            raise HayaseError(f"{reason}; rows() keeps every digit, or choose other columns")
+    reasons = misfits(declaration, dict(chosen), [row for _, row in rows])
+    if reasons:
+        raise HayaseError(f"{reasons[min(reasons)]}; rows() keeps every digit, or choose other columns")
     whole = [{**dict(zip(declaration.key, key, strict=True)), **row} for key, row in rows]
     parts = [arrow_rows(part, whole) for part in _parts(declaration, chosen)]
     fields = [field for batch in parts for field in batch.schema]

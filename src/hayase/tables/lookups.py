@@ -11,7 +11,7 @@
 
 A number that does not fit is an integer that is not a double, or a number whose nearest double is infinite, or zero although the
 number is not; `hayase.streams.typed_values` has the same rule for columns of streams. A query refuses a record whose key
-has such a number, found by `misfit`. `arrow_rows` does not check: it converts to the nearest double.
+has such a number, found by `misfits`. `arrow_rows` does not check: it converts to the nearest double.
 
 A text and the JSON of another value can look the same here; the table itself distinguishes them.
 """
@@ -40,22 +40,24 @@ from hayase.tables.entries import many_key_bytes
 from hayase.tables.payloads import Json, UnfitParameter, json_bytes
 from hayase.tables.table import Row, Table, open_reader
 
-__all__ = ["TableLookup", "arrow_rows", "arrow_schema", "misfit", "reader_of", "rows_of"]
+__all__ = ["TableLookup", "arrow_rows", "arrow_schema", "misfits", "reader_of", "rows_of"]
 
 
 def _text(value: Json) -> str | None:
     return value if value is None or isinstance(value, str) else json_bytes(value).decode()
 
 
-def _written(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return a function that converts a table's value for an Arrow column of that type."""
-    if pa.types.is_map(kind):
-        convert = _written(kind.item_type)
-        return lambda value: [(key, convert(item)) for key, item in value.items()]
-    if pa.types.is_list(kind):
-        convert = _written(kind.value_type)
-        return lambda value: [convert(item) for item in value]
-    return float if pa.types.is_floating(kind) else int if pa.types.is_integer(kind) else _text
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Convert a table's values to an Arrow column of that type."""
+    if pa.types.is_map(kind) or pa.types.is_list(kind):
+        offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
+        items = [item for value in values for item in (value.values() if pa.types.is_map(kind) else value)]
+        if pa.types.is_list(kind):
+            return pa.ListArray.from_arrays(offsets, _column(items, kind.value_type), kind)
+        keys = pa.array([key for value in values for key in value], kind.key_type)
+        return pa.MapArray.from_arrays(offsets, keys, _column(items, kind.item_type), kind)
+    convert: Callable[[Any], Any] = float if pa.types.is_floating(kind) else int if pa.types.is_integer(kind) else _text
+    return pa.array([convert(value) for value in values], kind)
 
 
 def arrow_schema(declaration: TableDeclaration) -> pa.Schema:
@@ -65,33 +67,32 @@ def arrow_schema(declaration: TableDeclaration) -> pa.Schema:
 
 def arrow_rows(declaration: TableDeclaration, rows: Sequence[Row]) -> pa.RecordBatch:
     """Convert rows of a table, with all its columns, to Arrow."""
-    columns = []
-    for name, kind in declaration.columns:
-        arrow = TYPES[kind].arrow
-        convert = _written(arrow)
-        columns.append(pa.array([convert(row[name]) for row in rows], arrow))
+    columns = [_column([row[name] for row in rows], TYPES[kind].arrow) for name, kind in declaration.columns]
     return pa.record_batch(columns, schema=arrow_schema(declaration))
 
 
-def misfit(declaration: TableDeclaration, columns: Iterable[str], row: Row) -> str | None:
-    """Return why a row does not fit the Arrow types of these columns: its first number that no double holds. None if it fits."""
+def misfits(declaration: TableDeclaration, columns: Iterable[str], rows: Sequence[Row]) -> dict[int, str]:
+    """Return the positions of rows that do not fit the Arrow types of these columns, with the reason: the first number of a row
+    that no double holds."""
     kinds = dict(declaration.columns)
+    reasons: dict[int, str] = {}
     for name in columns:
         kind = kinds[name]
         arrow = TYPES[kind].arrow
         is_map = pa.types.is_map(arrow)
         if not pa.types.is_floating(arrow.item_type if is_map else arrow):
             continue
-        for key, value in row[name].items() if is_map else ((None, row[name]),):
-            if not _fits_double(value):
-                place = f'"{name}"' if key is None else f'{shown(key)} in column "{name}"'
-                what = f'{kind} {place} of table "{declaration.name}" is {shown(value)}'
-                return f"{what}, which no double holds"
-    return None
+        for at, row in enumerate(rows):
+            for key, value in row[name].items() if is_map else ((None, row[name]),):
+                if at not in reasons and not _fits_double(value):
+                    place = f'"{name}"' if key is None else f'{shown(key)} in column "{name}"'
+                    what = f'{kind} {place} of table "{declaration.name}" is {shown(value)}'
+                    reasons[at] = f"{what}, which no double holds"
+    return reasons
 
 
 def _fits_double(value: int | float | Decimal) -> bool:
-    if isinstance(value, float):
+    if isinstance(value, float) or (type(value) is int and -_WHOLE_DOUBLES <= value <= _WHOLE_DOUBLES):
         return True
     try:
         _to_double(value)
@@ -101,6 +102,8 @@ def _fits_double(value: int | float | Decimal) -> bool:
 
 
 _to_double = converter(pa.float64())
+_WHOLE_DOUBLES = 2**53
+"""All integers up to here are doubles."""
 
 
 @dataclass(frozen=True)
@@ -125,20 +128,17 @@ class TableLookup:
         kinds = {name: kind for name, kind in self.table.columns if columns is None or name in columns}
         chosen = replace(self.table, columns=tuple(kinds.items())) if kinds else self.table
         rows = rows_of(self.path, self.table, _keys(keys), chosen.column_names)
-        fitting: list[tuple[int, Row]] = []
-        refused: list[tuple[int, Reason]] = []
-        for at, row in enumerate(rows):
-            if row is None:
-                continue
-            reason = misfit(chosen, kinds, row)
-            if reason is None:
-                fitting.append((at, row))
-            else:
-                refused.append((at, Reason(ReasonKind.OVERFLOW, f"{reason}; a query reads it as a double")))
+        found = [at for at, row in enumerate(rows) if row is not None]
+        reasons = misfits(chosen, kinds, [row for row in rows if row is not None])
+        fitting = [at for number, at in enumerate(found) if number not in reasons]
+        refused = {found[number]: reasons[number] for number in sorted(reasons)}
         return (
-            np.array([at for at, _ in fitting], np.int64),
-            arrow_rows(chosen, [row for _, row in fitting]),
-            Refusals(np.array([at for at, _ in refused], np.int64), [reason for _, reason in refused]),
+            np.array(fitting, np.int64),
+            arrow_rows(chosen, [row for at in fitting if (row := rows[at]) is not None]),
+            Refusals(
+                np.array([*refused], np.int64),
+                [Reason(ReasonKind.OVERFLOW, f"{reason}; a query reads it as a double") for reason in refused.values()],
+            ),
         )
 
 

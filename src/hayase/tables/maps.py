@@ -11,7 +11,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
-from typing import ClassVar, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import pyarrow as pa
 
@@ -41,6 +42,9 @@ from hayase.tables.registers import Written
 from hayase.tables.sets import ADD_ALL, elements, unpack_elements
 from hayase.tables.types import ColumnType, Update
 from hayase.tables.versions import TIME_BYTES
+
+if TYPE_CHECKING:
+    from hayase.tables.entry_blocks import RowUpdates
 
 __all__ = ["MapCounter", "MapRegister", "MapSet"]
 
@@ -99,7 +103,7 @@ class _Map(ColumnType[dict[bytes, Entry]]):
         return {key: self.decode_entry(entry) for key, entry in zip(parts[::2], parts[1::2], strict=True)}
 
     def plain_value(self, state: dict[bytes, Entry]) -> Json:
-        return {text_from(key)[0]: self.entry_value(state[key]) for key in sorted(state) if self.is_shown(state[key])}
+        return {_text(key): self.entry_value(state[key]) for key in sorted(state) if self.is_shown(state[key])}
 
     def is_shown(self, entry: Entry) -> bool:
         """Whether the value contains the entry: not if it was removed."""
@@ -128,6 +132,12 @@ class _Map(ColumnType[dict[bytes, Entry]]):
     @abstractmethod
     def entry_value(self, entry: Entry) -> Json:
         """Return the value of an entry."""
+
+
+@lru_cache(maxsize=4096)
+def _text(key: bytes) -> str:
+    """Decode the key of a map; many maps have the same keys."""
+    return text_from(key)[0]
 
 
 def _removal(parameter: Json) -> bytes:
@@ -185,6 +195,9 @@ class MapCounter(_Map[Amount]):
             state[key] = summed(state.get(key, (0, 0)), changes_of_key)
         return state
 
+    def states_of(self, updates: RowUpdates) -> list[dict[bytes, Amount] | None]:
+        return updates.sums_by_key(self.payload_head(1))
+
     def change(self, parameter: Json) -> bytes:
         return amount_bytes(checked_amount(parameter))
 
@@ -206,6 +219,9 @@ class MapCounter(_Map[Amount]):
 
     def entry_value(self, entry: Amount) -> Json:
         return number(entry)
+
+    def plain_value(self, state: dict[bytes, Amount]) -> Json:
+        return {_text(key): number(state[key]) for key in sorted(state)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ __all__ = [
     "many_text_bytes",
     "number",
     "pack",
+    "plain_text",
     "reduced",
     "text_bytes",
     "text_column",
@@ -168,7 +169,7 @@ def number(amount: Amount) -> int | float | Decimal:
     >>> number((3, 1)), number((50, 1)), number((2**63, 0))
     (0.3, 5, Decimal('9223372036854775808'))
     """
-    n, scale = reduced(amount)
+    n, scale = amount if amount[1] == 0 else reduced(amount)
     if scale == 0 and -(2**63) <= n < 2**63:
         return n
     if -_SURE_DIGITS < n < _SURE_DIGITS and scale < 300:
@@ -389,15 +390,26 @@ def value_from(data: bytes) -> Json:
     >>> value_from(value_bytes({"b": [1.50, None], "a": "\\0"}))
     {'a': '\\x00', 'b': [1.5, None]}
     """
+    text = plain_text(data)
+    if text is not None:
+        return text
     try:
-        if data[0] == _TEXT and data.index(b"\0") == len(data) - 1 and b"\1" not in data:
-            return data[1:-1].decode()
         value, end = _value_from(data, 0, 0)
     except (IndexError, ValueError) as error:
         raise DamagedPayload(f"{data[:64].hex()} is not a value: {error}") from error
     if end != len(data):
         raise DamagedPayload(f"{data[:64].hex()} is longer than its value")
     return value
+
+
+def plain_text(data: bytes) -> str | None:
+    """Decode the one text without escapes that `data` consists of; None if it is anything else, or damaged."""
+    if data[:1] != b"\xf1" or data.find(b"\0") != len(data) - 1 or b"\1" in data:
+        return None
+    try:
+        return data[1:-1].decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def values_from(data: bytes) -> list[Json]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,9 @@ from hayase.tables.payloads import (
     value_from,
 )
 from hayase.tables.types import ColumnType, Update
+
+if TYPE_CHECKING:
+    from hayase.tables.entry_blocks import RowUpdates
 
 __all__ = ["MaxRegister", "MinRegister", "Register", "Written"]
 
@@ -62,6 +65,13 @@ class Register(ColumnType[Written]):
         value_from(body)
         return max(state, (version, body))
 
+    def states_of(self, updates: RowUpdates) -> list[Written | None]:
+        states = updates.latest(self.payload_head(1))
+        for state in states:
+            if state is not None and state[1]:
+                value_from(state[1])
+        return states
+
     def join(self, one: Written, other: Written) -> Written:
         return max(one, other)
 
@@ -97,6 +107,9 @@ class _Extreme(ColumnType[bytes]):
             value_from(body)
         best = self.best(bodies)
         return self.best([state, best]) if state else best
+
+    def states_of(self, updates: RowUpdates) -> list[bytes | None]:
+        return updates.best(self.payload_head(1), greatest=self.best([b"\0", b"\1"]) == b"\1")
 
     def join(self, one: bytes, other: bytes) -> bytes:
         return self.best([one, other]) if one and other else one or other

@@ -37,6 +37,7 @@ __all__ = ["RocksReader", "RocksStore", "StagedRuns", "discard", "verify_files",
 _ATTEMPTS = 5
 _OPENINGS = 50
 _CACHE_BYTES = 64 << 20
+_FEW_ITEMS = 32
 _cache: rocksdict.Cache | None = None
 _cache_lock = threading.Lock()
 
@@ -147,9 +148,41 @@ class _View:
             raise error_of(error, self._path) from error
         if self._changes.count != self._at:
             raise _StateChanged
-        items = _items(iterator, bounds, start, self._path)
+        items = self._items(iterator, bounds, start)
         self._scans.append(items)
         return items
+
+    def _items(
+        self, iterator: rocksdict.RdictIter, bounds: rocksdict.ReadOptions, start: bytes
+    ) -> Generator[tuple[bytes, bytes]]:
+        """Yield the items of an iterator. It only refers to the bounds, so they must live as long.
+
+        The other kind of iterator takes a third of the time for an item, but more to begin with, and ends in silence at a damaged
+        block. So it takes over after a few items, and at its end the first one says whether there is more.
+        """
+        try:
+            iterator.seek(start)
+            for _ in range(_FEW_ITEMS):
+                if not iterator.valid():
+                    break
+                yield iterator.key(), iterator.value()
+                iterator.next()
+            if iterator.valid():
+                item = iterator.key(), b""
+                others = self._database.items(from_key=item[0], read_opt=bounds)
+                if self._changes.count != self._at:
+                    raise _StateChanged
+                for item in others:
+                    yield item
+                iterator.seek(item[0])
+                iterator.next()
+                if iterator.valid():
+                    raise DamagedState(f"{self._path} could not be read to its end")
+            iterator.status()
+        except _StateChanged:
+            raise
+        except Exception as error:
+            raise error_of(error, self._path) from error
 
     def end(self) -> None:
         """Close all iterators: RocksDB cannot be closed while one exists."""
@@ -168,20 +201,6 @@ class _EmptyView:
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter(())
-
-
-def _items(
-    iterator: rocksdict.RdictIter, bounds: rocksdict.ReadOptions, start: bytes, path: Path
-) -> Generator[tuple[bytes, bytes]]:
-    """Yield the items of an iterator. It only refers to the bounds, so they must live as long."""
-    try:
-        iterator.seek(start)
-        while iterator.valid():
-            yield iterator.key(), iterator.value()
-            iterator.next()
-        iterator.status()
-    except Exception as error:
-        raise error_of(error, path) from error
 
 
 class RocksStore:

@@ -15,6 +15,7 @@ from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import UnknownName
 from hayase.tables import TYPES
 from hayase.tables.entries import key_from, updates_of
+from hayase.tables.entry_blocks import EntryBlock
 from hayase.tables.payloads import DamagedPayload, Json, pack, unpack
 from hayase.tables.types import ColumnType, Payload
 from hayase.tables.versions import Version, from_bytes
@@ -96,6 +97,38 @@ class Columns:
                 raise self.damaged(key, str(error), place) from error
         return row
 
+    def read_rows(
+        self, keys: Sequence[bytes], snapshots: Sequence[RowSnapshot], block: EntryBlock, places: Sequence[int]
+    ) -> list[dict[str, Json]]:
+        """Return the values of some columns of many rows: `read` for each, by loops over all of them if there are many entries."""
+        states = self._states(snapshots, block, places) if block.is_large else None
+        if states is None:
+            rows = zip(keys, snapshots, range(len(keys)))
+            return [self.read(key, snapshot, block.entries(row), places) for key, snapshot, row in rows]
+        alone = {row for column in states if None in column for row, state in enumerate(column) if state is None}
+        columns = [
+            [None if state is None else plain_value(state) for state in column]
+            for plain_value, column in zip([self.types[place].plain_value for place in places], states)
+        ]
+        names = [self._names[place] for place in places]
+        results = [dict(zip(names, values)) for values in zip(*columns)] if columns else [{} for _ in keys]
+        for row in alone:
+            results[row] = self.read(keys[row], snapshots[row], block.entries(row), places)
+        return results
+
+    def _states(
+        self, snapshots: Sequence[RowSnapshot], block: EntryBlock, places: Sequence[int]
+    ) -> list[list[Any]] | None:
+        """Return the states of some columns, None for a row that is to be read by itself; None if all rows are, because bytes are
+        damaged, and reading them one by one says which."""
+        updates = block.updates(len(self.types))
+        if updates is None:
+            return None
+        try:
+            return [self.types[place].fold_rows(_columns(snapshots, place), updates[place]) for place in places]
+        except (DamagedPayload, ValueError):
+            return None
+
     def updates(self, key: bytes, entries: Iterable[Entry]) -> list[ColumnUpdate]:
         """Return the updates in entries of a key, in the order of their versions."""
         updates: list[ColumnUpdate] = []
@@ -152,3 +185,10 @@ class Columns:
 
 def _checksum(key: bytes, body: bytes) -> bytes:
     return zlib.crc32(body, zlib.crc32(key)).to_bytes(4, "big")
+
+
+def _columns(snapshots: Sequence[RowSnapshot], place: int) -> list[bytes | None]:
+    """Return the snapshots of one column; None where there is none."""
+    return [
+        (columns[place] or None) if place < len(columns) else None for columns in (row.columns for row in snapshots)
+    ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from hayase.tables.entries import prefix_end, split
+from hayase.tables.entry_blocks import EntryBlock, row_starts
 from hayase.tables.payloads import pack, unpack
 from hayase.tables.rows import Entry
 from hayase.tables.stores import FACT, GENERATION, MARK, MARKER, PAYLOAD, ROW, View, marker_in_key
@@ -17,22 +20,26 @@ __all__ = [
     "GENERATION",
     "Counts",
     "approximate_keys",
+    "blocks_in_range",
     "counts",
     "end_of_prefix",
     "folded_before",
     "generation",
     "mark",
+    "new_payloads",
     "newest_marker",
     "not_in_snapshot",
     "payloads",
     "payloads_by_key",
-    "rows_in_range",
+    "payloads_of_keys",
     "runs",
 ]  # fmt: skip
 
 FOLDED_BEFORE, COUNTS = FACT + b"folded_before", FACT + b"counts"
 _MIDDLE = 2**63
 SAMPLE_ROWS = 10_000
+_FEWEST_AT_ONCE, _MOST_AT_ONCE = 64, 50_000
+"""How many payloads are read before they are folded together."""
 
 
 class Counts(NamedTuple):
@@ -141,29 +148,111 @@ def payloads_by_key(view: View, start: bytes, stop: bytes) -> Iterator[tuple[byt
         yield head[1:], entries
 
 
-def rows_in_range(
+def blocks_in_range(
     view: View, start: bytes, stop: bytes | None, most: int
-) -> Iterator[tuple[bytes, bytes | None, list[Entry]]]:
-    """Yield the first keys in a range of key bytes, each with its snapshot and its payloads, in order: all keys, or at least
-    until `most` of them had a snapshot.
+) -> Iterator[tuple[list[bytes], list[bytes | None], EntryBlock]]:
+    """Yield the first keys in a range of key bytes in order, many at a time, with their snapshots and their payloads: all keys,
+    or at least until `most` of them had a snapshot.
 
     The scan of payloads stops there, because a fold may have left a great many deletions beyond, which would be slow to skip.
     """
     last = end_of_prefix(ROW) if stop is None else ROW + stop
-    rows = list(islice(view.scan(ROW + start, last), most))
+    rows = [(stored[1:], value) for stored, value in islice(view.scan(ROW + start, last), most)]
     if len(rows) == most:
-        last = end_of_prefix(rows[-1][0])
+        last = end_of_prefix(ROW + rows[-1][0])
     end = end_of_prefix(PAYLOAD) if last == end_of_prefix(ROW) else PAYLOAD + last[1:]
-    snapshots, payloads = iter(rows), payloads_by_key(view, PAYLOAD + start, end)
-    row, group = next(snapshots, None), next(payloads, None)
-    while row is not None or group is not None:
-        if group is None or (row is not None and row[0][1:] < group[0]):
-            assert row is not None
-            yield row[0][1:], row[1], []
-            row = next(snapshots, None)
-        elif row is None or group[0] < row[0][1:]:
-            yield group[0], None, group[1]
-            group = next(payloads, None)
-        else:
-            yield group[0], row[1], group[1]
-            row, group = next(snapshots, None), next(payloads, None)
+    at = 0
+    for keys, block in _payload_blocks(view.scan(PAYLOAD + start, end), most):
+        until = bisect_right(rows, keys[-1], at, key=itemgetter(0))
+        yield _with_snapshots(keys, block, rows[at:until])
+        at = until
+    if at < len(rows):
+        snapshots: list[bytes | None] = [value for _, value in rows[at:]]
+        counts = len(snapshots)
+        yield [key for key, _ in rows[at:]], snapshots, EntryBlock([], [], [0] * (counts + 1), [0] * counts)
+
+
+def _with_snapshots(
+    keys: list[bytes], block: EntryBlock, rows: Sequence[tuple[bytes, bytes]]
+) -> tuple[list[bytes], list[bytes | None], EntryBlock]:
+    """Merge the keys of payloads with those of snapshots."""
+    if not rows:
+        return keys, [None] * len(keys), block
+    snapshots = dict(rows)
+    only = snapshots.keys() - set(keys)
+    if only:
+        places = {key: row for row, key in enumerate(keys)}
+        keys = sorted([*keys, *only])
+        following, starts, cuts = block.size, [block.size], list[int]()
+        for key in reversed(keys):  # a key without payloads begins where the next one does
+            row = places.get(key)
+            following = following if row is None else block.starts[row]
+            starts.append(following)
+            cuts.append(0 if row is None else block.cuts[row])
+        block = EntryBlock(block.stored, block.values_of_entries, starts[::-1], cuts[::-1])
+    return keys, [snapshots.get(key) for key in keys], block
+
+
+def _payload_blocks(items: Iterator[tuple[bytes, bytes]], first: int) -> Iterator[tuple[list[bytes], EntryBlock]]:
+    """Yield all payloads of some keys at a time: about as many payloads as `first` to begin with, then more and more."""
+    ahead: tuple[bytes, bytes] | None = next(items, None)
+    size = max(first, _FEWEST_AT_ONCE)
+    while ahead is not None:
+        stored, values = [ahead[0]], [ahead[1]]
+        for entry, value in islice(items, size - 1):
+            stored.append(entry)
+            values.append(value)
+        head, ahead = PAYLOAD + split(stored[-1][1:], values[-1])[0], None
+        for entry, value in items:
+            if not entry.startswith(head):
+                ahead = entry, value
+                break
+            stored.append(entry)
+            values.append(value)
+        yield _block(stored, values)
+        size = min(2 * size, _MOST_AT_ONCE)
+
+
+def _block(stored: list[bytes], values: list[bytes]) -> tuple[list[bytes], EntryBlock]:
+    """Divide payloads into keys."""
+    found = row_starts(stored, values)
+    starts, cuts = found or ([], [])
+    if found is None:  # few, or malformed: that raises
+        head = b""
+        for at, entry in enumerate(stored):
+            if not head or not entry.startswith(head):
+                head = PAYLOAD + split(entry[1:], values[at])[0]
+                starts.append(at)
+                cuts.append(len(head))
+    keys = [stored[start][1:cut] for start, cut in zip(starts, cuts)]
+    return keys, EntryBlock(stored, values, [*starts, len(stored)], cuts)
+
+
+def payloads_of_keys(view: View, keys: Sequence[bytes], end: bytes | None) -> Iterator[tuple[int, EntryBlock]]:
+    """Yield the payloads of keys before `end`, many keys at a time: how many keys, and their payloads."""
+    stored, values, starts, cuts = list[bytes](), list[bytes](), [0], list[int]()
+    for key in keys:
+        head = PAYLOAD + key
+        for entry, value in view.scan(head, end_of_prefix(head) if end is None else head + end):
+            stored.append(entry)
+            values.append(value)
+        starts.append(len(stored))
+        cuts.append(len(head))
+        if len(stored) >= _MOST_AT_ONCE:
+            yield len(cuts), EntryBlock(stored, values, starts, cuts)
+            stored, values, starts, cuts = [], [], [0], []
+    if cuts:
+        yield len(cuts), EntryBlock(stored, values, starts, cuts)
+
+
+def new_payloads(view: View, keys: Sequence[bytes], newest: Sequence[bytes], block: EntryBlock) -> EntryBlock:
+    """Return a block without the entries that are in the snapshots of their rows; `newest` has the snapshots' newest versions."""
+    kept: list[bool] | None = None
+    for row, version in enumerate(newest):
+        if version and block.count(row) and block.first_version(row) <= version:
+            entries = block.entries(row)
+            new = {version for version, _ in not_in_snapshot(view, keys[row], version, entries)}
+            kept = kept or [True] * block.size
+            start = block.starts[row]
+            kept[start : start + len(entries)] = [version in new for version, _ in entries]
+    return block if kept is None else block.where(kept)

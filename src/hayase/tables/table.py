@@ -8,8 +8,7 @@ up to that event time, whenever they arrived. Folding changes no result, but lim
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from hayase.core.data_classes import dataclass
@@ -20,9 +19,10 @@ from hayase.streams import durable
 from hayase.tables import store_reader
 from hayase.tables.changed_keys import forget_changes
 from hayase.tables.entries import Key, key_bytes, key_from, prefix_end
+from hayase.tables.entry_blocks import EntryBlock
 from hayase.tables.fold import Folding
 from hayase.tables.payloads import Json, UnfitParameter, value_bytes
-from hayase.tables.rows import Columns, ColumnUpdate, Entry
+from hayase.tables.rows import Columns, ColumnUpdate
 from hayase.tables.store_reader import end_of_prefix, not_in_snapshot
 from hayase.tables.stores import PAYLOAD, ROW, ReadableStore, Result, Store, View, open_readable, open_store
 from hayase.tables.versions import since
@@ -91,7 +91,11 @@ class Table:
         def read(view: View) -> list[Row | None]:
             self._check(view, as_of)
             snapshots = view.get_many([ROW + key for key in keys])
-            return [self._row(view, key, snapshot, end, places) for key, snapshot in zip(keys, snapshots)]
+            rows: list[Row | None] = []
+            for count, block in store_reader.payloads_of_keys(view, keys, end):
+                some = slice(len(rows), len(rows) + count)
+                rows += self._rows(view, keys[some], snapshots[some], block, places)
+            return rows
 
         return self.store.read(read)
 
@@ -137,8 +141,19 @@ class Table:
 
         def read(view: View) -> list[tuple[bytes, Row]]:
             self._check(view, as_of)
-            keys = store_reader.rows_in_range(view, start, stop, limit + 1)
-            return list(islice(self._rows(view, keys, _end(as_of), places), limit + 1))
+            end, found = _end(as_of), list[tuple[bytes, Row]]()
+            for keys, snapshots, block in store_reader.blocks_in_range(view, start, stop, limit + 1):
+                at = 0
+                while at < len(keys) and len(found) <= limit:
+                    until = min(at + limit + 1 - len(found), len(keys))
+                    part = block.part(at, until)
+                    part = part if end is None else part.before(end)
+                    rows = self._rows(view, keys[at:until], snapshots[at:until], part, places)
+                    found += [(key, row) for key, row in zip(keys[at:until], rows) if row is not None]
+                    at = until
+                if len(found) > limit:
+                    break
+            return found
 
         rows = self.store.read(read)
         more = len(rows) > limit
@@ -196,35 +211,22 @@ class Table:
             if folded is not None and as_of < folded - 1:
                 raise TooOld(self.declaration.name, as_of, folded - 1)
 
-    def _row(
-        self, view: View, key: bytes, stored: bytes | None, end: bytes | None, places: Sequence[int]
-    ) -> Row | None:
-        head = PAYLOAD + key
-        cut = len(head)
-        entries = view.scan(head, end_of_prefix(head) if end is None else head + end)
-        return self._build_row(view, key, stored, [(entry[cut:], value) for entry, value in entries], places)
-
     def _rows(
         self,
         view: View,
-        keys: Iterable[tuple[bytes, bytes | None, list[Entry]]],
-        end: bytes | None,
+        keys: Sequence[bytes],
+        stored: Sequence[bytes | None],
+        block: EntryBlock,
         places: Sequence[int],
-    ) -> Iterator[tuple[bytes, Row]]:
-        for key, stored, entries in keys:
-            within = entries if end is None else [entry for entry in entries if entry[0] < end]
-            row = self._build_row(view, key, stored, within, places)
-            if row is not None:
-                yield key, row
-
-    def _build_row(
-        self, view: View, key: bytes, stored: bytes | None, entries: Sequence[Entry], places: Sequence[int]
-    ) -> Row | None:
-        """Return the row of a snapshot and later entries; None if there are neither."""
-        if stored is None and not entries:
-            return None
-        snapshot = self._columns.decode_snapshot(key, stored)
-        return self._columns.read(key, snapshot, not_in_snapshot(view, key, snapshot.newest, entries), places)
+    ) -> list[Row | None]:
+        """Return the rows of snapshots and later entries; None for a key that has neither."""
+        snapshots = [self._columns.decode_snapshot(key, snapshot) for key, snapshot in zip(keys, stored)]
+        new = store_reader.new_payloads(view, keys, [snapshot.newest for snapshot in snapshots], block)
+        rows = self._columns.read_rows(keys, snapshots, new, places)
+        return [
+            None if snapshot is None and not block.count(at) else row
+            for at, (snapshot, row) in enumerate(zip(stored, rows))
+        ]
 
 
 class OwnTable(Table):

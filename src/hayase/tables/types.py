@@ -20,12 +20,15 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from hayase.core.errors import UnknownName
 from hayase.tables.payloads import LARGEST, DamagedPayload, Json, UnfitParameter
+
+if TYPE_CHECKING:
+    from hayase.tables.entry_blocks import RowUpdates
 
 __all__ = ["ColumnType", "Payload", "Update"]
 
@@ -112,11 +115,11 @@ class ColumnType(ABC, Generic[State]):
 
     def fold(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> bytes:
         """Return a snapshot of the older snapshot's payloads and these. None of these may be in the older one."""
-        return self._encode_snapshot(self._fold_state(snapshot, payloads))
+        return self.encode_snapshot(self._fold_state(snapshot, payloads))
 
     def merge(self, one: bytes, other: bytes) -> bytes:
         """Return a snapshot of the payloads of two snapshots that have no payload in common."""
-        return self._encode_snapshot(self.join(self.decode_snapshot(one), self.decode_snapshot(other)))
+        return self.encode_snapshot(self.join(self.decode_snapshot(one), self.decode_snapshot(other)))
 
     def value(self, snapshot: bytes) -> Json:
         """Return the value of a snapshot, as plain JSON."""
@@ -125,6 +128,24 @@ class ColumnType(ABC, Generic[State]):
     def read(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> Json:
         """Return the value of a snapshot and later payloads: `value(fold(...))` without encoding the snapshot between."""
         return self.plain_value(self._fold_state(snapshot, payloads))
+
+    def fold_rows(self, snapshots: Sequence[bytes | None], updates: RowUpdates) -> list[State | None]:
+        """Return the states of many rows, each of a snapshot and later updates. None for a row that is to be folded by itself,
+        because it is unusual or damaged."""
+        states = self.states_of(updates)
+        if states is None:
+            rows = zip(snapshots, updates.payloads())
+            return [self._fold_state(snapshot, payloads) for snapshot, payloads in rows]
+        for row, snapshot in enumerate(snapshots):
+            state = states[row]
+            if snapshot is not None and state is not None:
+                states[row] = self.join(self.decode_snapshot(snapshot), state)
+        return states
+
+    def states_of(self, updates: RowUpdates) -> list[State | None] | None:
+        """Return the state of the updates of each row, None for a row that is to be folded by itself; None if the type has no
+        compiled loop."""
+        return None
 
     def _fold_state(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> State:
         state = self.empty() if snapshot is None else self.decode_snapshot(snapshot)
@@ -144,7 +165,8 @@ class ColumnType(ABC, Generic[State]):
     def payload_head(cls, kind: int) -> bytes:
         return bytes((cls.tag, _FORMAT << 4 | kind))
 
-    def _encode_snapshot(self, state: State) -> bytes:
+    def encode_snapshot(self, state: State) -> bytes:
+        """Encode a state as a snapshot, with a checksum."""
         head, body = self.payload_head(0), self.encode(state)
         return head + zlib.crc32(body, self.tag).to_bytes(4, "big") + body
 
