@@ -81,12 +81,6 @@ def loops_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_blocks, "COMPILED_ENTRIES", 1)
 
 
-def block_of(stored: list[bytes], values: list[bytes]) -> entry_blocks.EntryBlock:
-    found = entry_blocks.row_starts(stored, values)
-    assert found is not None
-    return entry_blocks.EntryBlock(stored, values, [*found[0], len(stored)], found[1])
-
-
 def compare(keys: list[bytes], snapshots: list[RowSnapshot], block: entry_blocks.EntryBlock) -> None:
     places = range(len(KINDS))
 
@@ -101,7 +95,7 @@ def compare(keys: list[bytes], snapshots: list[RowSnapshot], block: entry_blocks
 @given(stored_rows(), st.data())
 def test_many_rows_are_each_of_them(rows: tuple[list[bytes], list[bytes], list[bytes]], data: st.DataObject) -> None:
     keys, stored, values = rows
-    block = block_of(stored, values)
+    block = entry_blocks.EntryBlock.of(stored, values)
     assert [stored[start][1:cut] for start, cut in zip(block.starts, block.cuts)] == keys
     none = COLUMNS.decode_snapshot(keys[0], None)
     snapshots, kept = [], []
@@ -119,7 +113,7 @@ def test_damaged_bytes_are_found_as_in_each_row(
     rows: tuple[list[bytes], list[bytes], list[bytes]], data: st.DataObject
 ) -> None:
     keys, stored, values = rows
-    block = block_of(stored, values)
+    block = entry_blocks.EntryBlock.of(stored, values)
     at = data.draw(st.integers(0, len(values) - 1))
     value = bytearray(values[at])
     for _ in range(data.draw(st.integers(1, 2))):

@@ -179,6 +179,9 @@ class MemoryView:
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter(sorted((key, value) for key, value in self._data.items() if start <= key < stop))
 
+    def scan_each(self, ranges: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+        return ([*self.scan(start, stop)] for start, stop in ranges)
+
 
 class MemoryStore:
     """The least that a table needs of a store."""

@@ -434,5 +434,7 @@ def test_many_deltas_are_what_each_would_be(parameters: list[Any]) -> None:
         assert many == [alone(kind, parameter) for parameter in parameters]
         column = kind.column(None, parameters)
         assert column is None or column.to_pylist() == many
+    whole = [each for each in parameters if type(each) is int and abs(each) < 10**99]
+    assert many_key_bytes([(each,) for each in whole]) == [bytes_of.value_bytes(each) for each in whole]
     keys = text_keys(parameters)
     assert keys is None or keys.to_pylist() == many_key_bytes([(each,) for each in parameters])

@@ -252,6 +252,45 @@ def test_ten_thousand_payloads_of_one_key(table: OwnTable, tmp_path: Path) -> No
     assert table.info().keys == 2
 
 
+def test_many_keys_are_read_like_each_of_them(table: OwnTable, tmp_path: Path) -> None:
+    """Also behind many deletions, with more payloads than one step reads, twice, and as of a time."""
+    keys: list[Any] = [*range(1, 400), *(-key for key in range(50)), *(f"{key}\0" for key in range(50)), 2**63 - 1]
+    ingest(table, tmp_path, b"01", [(key, at, at, 1) for key in keys for at in range(3)])
+    table.fold(3, 0)
+    late = 2**63 - 1
+    ingest(table, tmp_path, b"02", [(key, at, 1, 2) for key in keys[::40] for at in (3, 4, late)])
+    ingest(table, tmp_path, b"03", [(7, at, 2, 5) for at in range(5, 105)])
+    asked = [(key,) for key in [*reversed(keys), 7, 7, "none", 1_000_000]]
+    for as_of in (None, 4, 50):
+        found = table.get_many(asked, as_of=as_of)
+        assert found == [table.get(key, as_of=as_of) for key in asked]
+    seven, nobody = found[-4], found[-2:]
+    assert (seven, nobody) == ({"total": 3 + 46 * 5, "last": 5}, [None, None])
+    assert table.get((1,)) == {"total": 9, "last": 2}
+    whole = dict(table.scan(limit=1_000).rows)
+    assert [whole.get(key) for key in asked] == table.get_many(asked)
+
+
+def test_the_rows_of_a_large_table_are_those_of_small_pages(table: OwnTable, tmp_path: Path) -> None:
+    updates = [(f"u{at % 700}", at, at, at % 5) for at in range(6_000)]
+    ingest(table, tmp_path, b"01", updates[::2], updates[1::2])
+    table.fold(2_000, 0)
+    expected = dict.fromkeys((user for user, *_ in updates), 0)
+    for user, _, _, amount in updates:
+        expected[user] += amount
+    for as_of in (None, 4_000):
+        large, rows, after = table.scan(limit=1_000, as_of=as_of).rows, [], None
+        while True:
+            page = table.scan(limit=7, after=after, as_of=as_of)
+            rows += page.rows
+            after = page.next
+            if after is None:
+                break
+        assert rows == large
+        if as_of is None:
+            assert {key: row["total"] for (key,), row in large} == expected
+
+
 def test_a_column_that_was_added_is_empty_at_first(tmp_path: Path) -> None:
     with_two = open_own(tmp_path / "users", TABLE)
     ingest(with_two, tmp_path, b"01", [("taro", 1, "a", 5)])
@@ -348,6 +387,24 @@ def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
             again.scan(limit=5_000)
         finally:
             again.close()
+
+
+def test_a_damaged_block_ends_no_read_in_silence(tmp_path: Path) -> None:
+    users = [f"u{at:05}" for at in range(5_000)]
+    opened = open_own(tmp_path / "users", TABLE)
+    ingest(opened, tmp_path, b"01", [(user, 1, "a", 1) for user in users])
+    opened.close()
+    (file,) = (tmp_path / "users").glob("*.sst")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 1
+    file.write_bytes(data)
+    reader = open_reader(tmp_path / "users", TABLE)
+    with pytest.raises(DamagedState, match=r"is damaged: .*\.sst"):
+        reader.scan(limit=5_000)
+    with pytest.raises(DamagedState, match=r"is damaged: .*\.sst"):
+        reader.get_many([(user,) for user in users])
+    assert reader.get_many([(user,) for user in users[:9]]) == [{"total": 1, "last": 1}] * 9
+    reader.close()
 
 
 # ---------------------------------------------------------------------------------------------------- processes, threads

@@ -13,7 +13,7 @@ streams that feed the table, always one byte. A column type sees the version (ti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from hayase.tables.payloads import (
     UnfitParameter,
     kind_of,
     many_text_bytes,
+    many_whole_bytes,
     plain_text,
     text_column,
     value_bytes,
@@ -60,6 +61,7 @@ LONGEST_KEY = 1024
 MOST_SOURCES = 200
 """How many streams may feed one table; the numbers from here to 239 are for other sources, such as bulk loads."""
 
+_BYTES = [bytes((byte,)) for byte in range(256)]
 _LENGTHS = [length.to_bytes(2, "big") for length in range(LONGEST_KEY + 1)]
 
 
@@ -92,11 +94,14 @@ def key_bytes(parts: Sequence[Json]) -> bytes:
 
 
 def many_key_bytes(keys: Sequence[Key]) -> list[bytes | UnfitParameter]:
-    """Encode many keys; in place of a key that does not fit, return the error. Equal keys of texts are encoded once."""
-    if not all({str}.issuperset(map(type, column)) for column in zip(*keys)):
+    """Encode many keys; in place of a key that does not fit, return the error. Equal keys of texts or
+    of integers are encoded once."""
+    kinds = {type(part) for key in keys for part in key}
+    if kinds not in ({str}, {int}):
         return [_key_or_reason(key) for key in keys]
     unique = list(dict.fromkeys(keys))
-    encoded = many_text_bytes([key[0] for key in unique]) if unique and len(unique[0]) == 1 else None
+    encode: Callable[[list[Json]], list[bytes] | None] = many_text_bytes if kinds == {str} else many_whole_bytes
+    encoded = encode([key[0] for key in unique]) if len(unique[0]) == 1 else None
     if encoded is not None and max(map(len, encoded)) <= LONGEST_KEY:
         encoded_keys: dict[Key, bytes | UnfitParameter] = dict(zip(unique, encoded))
     else:
@@ -132,6 +137,8 @@ def prefix_end(prefix: bytes) -> bytes | None:
     >>> prefix_end(b"ab"), prefix_end(b"a\\xff"), prefix_end(b"\\xff")
     (b'ac', b'b', None)
     """
+    if prefix and prefix[-1] < 255:
+        return prefix[:-1] + _BYTES[prefix[-1] + 1]
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
 

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hayase.tables.entries import split
 from hayase.tables.payloads import Amount, text_from
 
-__all__ = ["COMPILED_ENTRIES", "EntryBlock", "RowUpdates", "row_starts"]
+__all__ = ["COMPILED_ENTRIES", "EntryBlock", "RowUpdates"]
 
 COMPILED_ENTRIES = 1_000
 """From so many entries on, loops are used; to load them costs a process as much as the folds of many thousands of entries."""
@@ -28,6 +29,30 @@ class EntryBlock:
     def __init__(self, stored: list[bytes], values: list[bytes], starts: list[int], cuts: list[int]):
         """`starts` says where each row begins, and the last one ends; `cuts` how many bytes come before the versions of a row."""
         self.stored, self.values_of_entries, self.starts, self.cuts = stored, values, starts, cuts
+
+    @classmethod
+    def of(cls, stored: list[bytes], values: list[bytes]) -> EntryBlock:
+        """Divide entries into rows; DamagedPayload if an entry is malformed."""
+        block = cls(stored, values, [], [])
+        if not block.is_large or not block._find_rows():
+            head = b""
+            for at, entry in enumerate(stored):
+                if not head or not entry.startswith(head):
+                    head = entry[:1] + split(entry[1:], values[at])[0]
+                    block.starts.append(at)
+                    block.cuts.append(len(head))
+        block.starts.append(len(stored))
+        return block
+
+    def _find_rows(self) -> bool:
+        """Divide entries into rows by a loop; return False if an entry is malformed."""
+        from hayase.core.entry_loops import find_rows
+
+        starts, cuts = np.empty((2, self.size), np.int64)
+        rows = find_rows(self.entry_bytes, self.places, self.values, self.value_places, starts, cuts)
+        if rows >= 0:
+            self.starts, self.cuts = starts[:rows].tolist(), cuts[:rows].tolist()
+        return bool(rows >= 0)
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -60,6 +85,8 @@ class EntryBlock:
 
     def part(self, first: int, last: int) -> EntryBlock:
         """Return some consecutive rows."""
+        if first == 0 and last == len(self):
+            return self
         low, high = self.starts[first], self.starts[last]
         starts = [start - low for start in self.starts[first : last + 1]]
         return EntryBlock(self.stored[low:high], self.values_of_entries[low:high], starts, self.cuts[first:last])
@@ -96,6 +123,10 @@ class EntryBlock:
         return np.frombuffer(self.data, np.uint8)
 
     @cached_property
+    def value_places(self) -> np.ndarray:
+        return _places(self.values_of_entries)
+
+    @cached_property
     def rows(self) -> np.ndarray:
         """The row of each entry."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
@@ -109,7 +140,7 @@ class EntryBlock:
         """Return the updates of each column; None if an entry is malformed."""
         from hayase.core.entry_loops import count_updates, find_updates
 
-        counts, places = np.zeros(columns, np.int64), _places(self.values_of_entries)
+        counts, places = np.zeros(columns, np.int64), self.value_places
         total = count_updates(self.values, places, counts)
         if total < 0:
             return None
@@ -218,18 +249,6 @@ class RowUpdates(NamedTuple):
             elif state is not None:
                 state[texts[key]] = amount
         return states
-
-
-def row_starts(stored: Sequence[bytes], values: Sequence[bytes]) -> tuple[list[int], list[int]] | None:
-    """Divide entries of a store into rows: where each begins, and how many bytes come before its versions; None if there are few,
-    or an entry is malformed."""
-    if len(stored) < COMPILED_ENTRIES:
-        return None
-    from hayase.core.entry_loops import find_rows
-
-    starts, cuts = np.empty((2, len(stored)), np.int64)
-    rows = find_rows(_joined(stored), _places(stored), _joined(values), _places(values), starts, cuts)
-    return None if rows < 0 else (starts[:rows].tolist(), cuts[:rows].tolist())
 
 
 def _sums(

@@ -51,6 +51,7 @@ __all__ = [
     "kind_of",
     "many_amount_bytes",
     "many_text_bytes",
+    "many_whole_bytes",
     "number",
     "pack",
     "plain_text",
@@ -286,6 +287,22 @@ def _number_bytes(amount: Amount) -> bytes:
         head = _TINY if exponent < 0 else _HUGE
         body = (exponent + 2**15).to_bytes(2, "big") + body
     return bytes((head,)) + body if n > 0 else bytes((_MIRROR - head,)) + body.translate(_MIRRORED)
+
+
+def many_whole_bytes(numbers: Iterable[int]) -> list[bytes] | None:
+    """Return `value_bytes` of many integers; None if any is not of usual size.
+
+    >>> many_whole_bytes([1200, 7]) == [value_bytes(1200), value_bytes(7)], many_whole_bytes([-1])
+    (True, None)
+    """
+    texts = [str(number) for number in numbers]
+    if any(text[0] in "-0" or len(text) > _GREATEST_E for text in texts):
+        return None
+    digits = [text.rstrip("0") for text in texts]
+    return [
+        b"%c%b\0" % (_FIRST_E + len(text), bytes.fromhex(some + "0" if len(some) & 1 else some).translate(_UP))
+        for text, some in zip(texts, digits)
+    ]
 
 
 def _number_from(data: bytes, at: int) -> tuple[int | float | Decimal, int]:

@@ -37,7 +37,7 @@ __all__ = ["RocksReader", "RocksStore", "StagedRuns", "discard", "verify_files",
 _ATTEMPTS = 5
 _OPENINGS = 50
 _CACHE_BYTES = 64 << 20
-_FEW_ITEMS = 32
+_FEW_ITEMS, _MOST_SKIPPED = 32, 64
 _cache: rocksdict.Cache | None = None
 _cache_lock = threading.Lock()
 
@@ -115,7 +115,7 @@ class _View:
 
     def __init__(self, database: rocksdict.Rdict, path: Path, changes: _ChangeCount, at: int):
         self._database, self._path, self._changes, self._at = database, path, changes, at
-        self._scans: list[Generator[tuple[bytes, bytes]]] = []
+        self._scans: list[Generator[object]] = []
 
     def get(self, key: bytes) -> bytes | None:
         try:
@@ -142,15 +142,53 @@ class _View:
             return iter(())
         bounds = rocksdict.ReadOptions()
         bounds.set_iterate_upper_bound(stop)
+        items = self._items(self._iterator(bounds), bounds, start)
+        self._scans.append(items)
+        return items
+
+    def scan_each(self, ranges: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+        if len(ranges) < 2:
+            return ([*self.scan(start, stop)] for start, stop in ranges)
+        bounds = rocksdict.ReadOptions()
+        bounds.set_iterate_upper_bound(ranges[-1][1])
+        bounds.set_max_skippable_internal_keys(_MOST_SKIPPED)
+        items = self._items_of_each(self._iterator(bounds), bounds, ranges)
+        self._scans.append(items)
+        return items
+
+    def _iterator(self, bounds: rocksdict.ReadOptions) -> rocksdict.RdictIter:
+        """Return an iterator, which sees the state of its creation."""
         try:
-            iterator = self._database.iter(bounds)  # it sees the state of its creation
+            iterator = self._database.iter(bounds)
         except Exception as error:
             raise error_of(error, self._path) from error
         if self._changes.count != self._at:
             raise _StateChanged
-        items = self._items(iterator, bounds, start)
-        self._scans.append(items)
-        return items
+        return iterator
+
+    def _items_of_each(
+        self,
+        iterator: rocksdict.RdictIter,
+        bounds: rocksdict.ReadOptions,
+        ranges: Sequence[tuple[bytes, bytes]],
+    ) -> Generator[list[tuple[bytes, bytes]]]:
+        """Yield the items of each range by one iterator. It gives up at damage, at its end, and where a great many keys were
+        deleted; then a scan of the range decides. It only refers to the bounds, so they must live as long."""
+        for start, stop in ranges:
+            items: list[tuple[bytes, bytes]] = []
+            key = start
+            try:
+                iterator.seek(start)
+                while (valid := iterator.valid()) and (key := iterator.key()) < stop and len(items) < _FEW_ITEMS:
+                    items.append((key, iterator.value()))
+                    iterator.next()
+            except Exception as error:
+                raise error_of(error, self._path) from error
+            if not valid:
+                items = [*self.scan(start, stop)]
+            elif key < stop:
+                items += self.scan(key, stop)
+            yield items
 
     def _items(
         self, iterator: rocksdict.RdictIter, bounds: rocksdict.ReadOptions, start: bytes
@@ -173,7 +211,7 @@ class _View:
                 if self._changes.count != self._at:
                     raise _StateChanged
                 for item in others:
-                    yield item
+                    yield item  # type: ignore[misc]
                 iterator.seek(item[0])
                 iterator.next()
                 if iterator.valid():
@@ -201,6 +239,9 @@ class _EmptyView:
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter(())
+
+    def scan_each(self, ranges: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+        return iter([[] for _ in ranges])
 
 
 class RocksStore:

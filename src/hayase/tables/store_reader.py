@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from hayase.tables.entries import prefix_end, split
-from hayase.tables.entry_blocks import EntryBlock, row_starts
+from hayase.tables.entry_blocks import EntryBlock
 from hayase.tables.payloads import pack, unpack
 from hayase.tables.rows import Entry
 from hayase.tables.stores import FACT, GENERATION, MARK, MARKER, PAYLOAD, ROW, View, marker_in_key
@@ -38,8 +38,8 @@ __all__ = [
 FOLDED_BEFORE, COUNTS = FACT + b"folded_before", FACT + b"counts"
 _MIDDLE = 2**63
 SAMPLE_ROWS = 10_000
-_FEWEST_AT_ONCE, _MOST_AT_ONCE = 64, 50_000
-"""How many payloads are read before they are folded together."""
+_FEWEST_AT_ONCE, _MOST_AT_ONCE = 64, 4_000
+"""How many payloads are read before they are folded together; more no longer fit the processor's cache."""
 
 
 class Counts(NamedTuple):
@@ -196,7 +196,7 @@ def _with_snapshots(
 def _payload_blocks(items: Iterator[tuple[bytes, bytes]], first: int) -> Iterator[tuple[list[bytes], EntryBlock]]:
     """Yield all payloads of some keys at a time: about as many payloads as `first` to begin with, then more and more."""
     ahead: tuple[bytes, bytes] | None = next(items, None)
-    size = max(first, _FEWEST_AT_ONCE)
+    size = min(max(first, _FEWEST_AT_ONCE), _MOST_AT_ONCE)
     while ahead is not None:
         stored, values = [ahead[0]], [ahead[1]]
         for entry, value in islice(items, size - 1):
@@ -209,31 +209,18 @@ def _payload_blocks(items: Iterator[tuple[bytes, bytes]], first: int) -> Iterato
                 break
             stored.append(entry)
             values.append(value)
-        yield _block(stored, values)
+        block = EntryBlock.of(stored, values)
+        yield [stored[start][1:cut] for start, cut in zip(block.starts, block.cuts)], block
         size = min(2 * size, _MOST_AT_ONCE)
 
 
-def _block(stored: list[bytes], values: list[bytes]) -> tuple[list[bytes], EntryBlock]:
-    """Divide payloads into keys."""
-    found = row_starts(stored, values)
-    starts, cuts = found or ([], [])
-    if found is None:  # few, or malformed: that raises
-        head = b""
-        for at, entry in enumerate(stored):
-            if not head or not entry.startswith(head):
-                head = PAYLOAD + split(entry[1:], values[at])[0]
-                starts.append(at)
-                cuts.append(len(head))
-    keys = [stored[start][1:cut] for start, cut in zip(starts, cuts)]
-    return keys, EntryBlock(stored, values, [*starts, len(stored)], cuts)
-
-
 def payloads_of_keys(view: View, keys: Sequence[bytes], end: bytes | None) -> Iterator[tuple[int, EntryBlock]]:
-    """Yield the payloads of keys before `end`, many keys at a time: how many keys, and their payloads."""
+    """Yield the payloads of keys, which are in order, before `end`, many keys at a time: how many keys, and their payloads."""
+    heads = [PAYLOAD + key for key in keys]
+    ranges = [(head, end_of_prefix(head) if end is None else head + end) for head in heads]
     stored, values, starts, cuts = list[bytes](), list[bytes](), [0], list[int]()
-    for key in keys:
-        head = PAYLOAD + key
-        for entry, value in view.scan(head, end_of_prefix(head) if end is None else head + end):
+    for head, items in zip(heads, view.scan_each(ranges)):
+        for entry, value in items:
             stored.append(entry)
             values.append(value)
         starts.append(len(stored))

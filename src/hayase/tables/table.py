@@ -87,17 +87,22 @@ class Table:
     ) -> list[Row | None]:
         """Return the rows of encoded keys (`entries.key_bytes`), all from one state of the table."""
         places, end = self._columns.places(columns), _end(as_of)
+        order = sorted(range(len(keys)), key=keys.__getitem__)  # neighbours are in one block of the store
+        ordered = [keys[at] for at in order]
 
         def read(view: View) -> list[Row | None]:
             self._check(view, as_of)
-            snapshots = view.get_many([ROW + key for key in keys])
+            snapshots = view.get_many([ROW + key for key in ordered])
             rows: list[Row | None] = []
-            for count, block in store_reader.payloads_of_keys(view, keys, end):
+            for count, block in store_reader.payloads_of_keys(view, ordered, end):
                 some = slice(len(rows), len(rows) + count)
-                rows += self._rows(view, keys[some], snapshots[some], block, places)
+                rows += self._rows(view, ordered[some], snapshots[some], block, places)
             return rows
 
-        return self.store.read(read)
+        found: list[Row | None] = [None] * len(keys)
+        for at, row in zip(order, self.store.read(read)):
+            found[at] = row
+        return found
 
     def updates(self, key: Sequence[Json], *, as_of: int | None = None) -> tuple[bool, list[ColumnUpdate]]:
         """Return whether a row has a snapshot, and the updates since, in the order of their versions."""
