@@ -6,6 +6,8 @@ events/s      figure 8's three columns, from a stream to the readable table, thr
               and with its log synced every second
 reads         latency by HTTP, by wrk, while 10,000 events a second are written
 payloads      time of reading a key against the number of payloads since its snapshot, 0 to 100,000
+folds         payloads a second that reads fold, by compiled loops and object by object in turn: pages of all rows, the
+              rows of many keys, an export to Arrow, and one key with all payloads; CPU time
 bytes         of an event in the log, of a payload in the table, and of a key after folding
 keys          time of a batch of 10,000 events, append to commit, with 10,000 to 10,000,000 keys in the table
 """
@@ -72,14 +74,22 @@ class Sizes:
     redis: int
     payloads: tuple[int, ...]
     keys: tuple[int, ...]
+    folded: int
     rounds: int
     seconds: int
 
 
 FULL = Sizes(
-    500_000, 8, 500_000, (0, 1, 10, 100, 1_000, 10_000, 100_000), (10_000, 100_000, 1_000_000, 10_000_000), 24, 30
+    500_000,
+    8,
+    500_000,
+    (0, 1, 10, 100, 1_000, 10_000, 100_000),
+    (10_000, 100_000, 1_000_000, 10_000_000),
+    400_000,
+    24,
+    30,
 )
-QUICK = Sizes(50_000, 3, 50_000, (0, 1, 10, 100, 1_000), (10_000, 100_000), 8, 5)
+QUICK = Sizes(50_000, 3, 50_000, (0, 1, 10, 100, 1_000), (10_000, 100_000), 40_000, 8, 5)
 
 
 def run(*, quick: bool, out: Path) -> dict[str, Any]:
@@ -98,6 +108,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
     finally:
         session.stop()
     payloads = _read_cost(sizes.payloads)
+    folds = _fold_rates(sizes.folded)
     for reason in left_out.values():
         print(f"left out: {reason}", file=sys.stderr)
     draw(out / "tables.png", payloads, batches)
@@ -108,6 +119,8 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         for kind, rate in redis.items()
     }
     ratios[f"batch over {most:,} keys to {least:,}"] = batches[most] / batches[least]
+    for way, rate in folds["by loops"].items():
+        ratios[f"payloads folded per second, {way}, by loops to object by object"] = rate / folds["by object"][way]
     if reads:
         ratios["reads while writing, p99 to p50"] = reads["p99_seconds"] / reads["p50_seconds"]
     return {
@@ -117,6 +130,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         "bytes": space,
         "reads_while_writing": reads,
         "read_seconds_by_payloads_since_the_snapshot": {str(each): seconds for each, seconds in payloads.items()},
+        "payloads_folded_per_second": folds,
         "batch_seconds_by_keys": {str(each): seconds for each, seconds in batches.items()},
         "left_out": left_out,
         "ratios": ratios,
@@ -325,6 +339,45 @@ def _read_cost(counts: Sequence[int]) -> dict[int, float]:
             found[count] = min(_seconds(lambda own=own: own.get(("one",))) for _ in range(reads))
             own.close()
     return found
+
+
+def _fold_rates(payloads: int) -> dict[str, dict[str, float]]:
+    """Payloads a second of CPU time that reads fold, twenty of each key and all of one: the best of three rounds."""
+    from hayase.tables import entry_blocks
+    from hayase.tables.table_results import TableResults
+
+    users = payloads // 20
+    with tempfile.TemporaryDirectory(prefix="hayase-bench-") as folder:
+        directory = Path(folder)
+        p = pipeline_at(directory / "nowhere")
+        many, one = _own(p, directory / "many"), _own(p, directory / "one")
+        for number in range(4):
+            events = purchases(number * payloads // 4, payloads // 4, users, total=payloads)
+            _ingest(many, p, events, directory, number)
+        _ingest(one, p, _of_one_user(0, payloads), directory, 4)
+        keys = [(f"user-{user}",) for user in range(users)]
+        results = TableResults(directory / "many", p.declaration.table(TABLE))
+        ways = {
+            "pages of rows": lambda: many.scan(limit=users),
+            "rows of keys": lambda: many.get_many(keys),
+            "an export": results.to_arrow,
+            "one key": lambda: one.get(("one",)),
+        }
+        rates: dict[str, dict[str, float]] = {"by loops": {}, "by object": {}}
+        usual = entry_blocks.COMPILED_ENTRIES
+        for _ in range(3):
+            for kind, least in (("by loops", usual), ("by object", 2**62)):
+                entry_blocks.COMPILED_ENTRIES = least
+                for way, read in ways.items():
+                    began = time.process_time()
+                    read()
+                    rate = payloads / (time.process_time() - began)
+                    rates[kind][way] = max(rate, rates[kind].get(way, 0))
+        entry_blocks.COMPILED_ENTRIES = usual
+        results.close()
+        many.close()
+        one.close()
+    return rates
 
 
 def _seconds(action: Any) -> float:

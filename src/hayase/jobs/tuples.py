@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -104,10 +105,11 @@ def _values(column: pa.Array) -> list[Any]:
     kind = column.type
     if kind not in (pa.timestamp("us", tz="UTC"), pa.timestamp("us")) or column.null_count:
         return python_values(column)
-    times: list[Any] = column.view(pa.int64()).to_numpy().view("M8[us]").tolist()
-    if not set(map(type, times)) <= {datetime}:  # beyond Python's calendar
+    zero = datetime(1970, 1, 1, tzinfo=None if kind.tz is None else UTC)
+    try:
+        return [zero + since for since in column.view(pa.int64()).to_numpy().view("m8[us]").tolist()]
+    except (OverflowError, TypeError):  # beyond Python's calendar
         return python_values(column)
-    return times if kind.tz is None else [time.replace(tzinfo=UTC) for time in times]
 
 
 # ---------------------------------------------------------------------------------------------------- JSON in columns
@@ -271,8 +273,9 @@ def typed_columns(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple
     reasons: dict[int, list[str]] = {}
     names = set(schema.names)
     columns = []
-    for field in schema:
-        fitted = fit_values([row.get(field.name) for row in rows], field)
+    values = _whole_columns(rows, schema.names)
+    for place, field in enumerate(schema):
+        fitted = fit_values([row.get(field.name) for row in rows] if values is None else values[place], field)
         for at, reason in fitted.reasons.items():
             reasons.setdefault(at, []).append(reason)
         column = fitted.column.combine_chunks()
@@ -281,11 +284,21 @@ def typed_columns(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple
                 if at not in fitted.reasons:
                     reasons.setdefault(at, []).append(f'column "{field.name}" is null, and must not be')
         columns.append(column)
-    for at, row in enumerate(rows):
+    for at, row in enumerate(rows if values is None else ()):
         if not row.keys() <= names:
             unknown = [f'there is no column "{name}"{nearest(str(name), names)}' for name in row if name not in names]
             reasons.setdefault(at, []).extend(unknown)
     return columns, {at: "; ".join(row_reasons) for at, row_reasons in sorted(reasons.items())}
+
+
+def _whole_columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[list[Any]] | None:
+    """Return the values by column, if all rows are dicts with these names and no others; else None."""
+    if not ({*map(type, rows)} <= {dict} and {*map(len, rows)} <= {len(names)}):
+        return None
+    try:
+        return [[*map(itemgetter(name), rows)] for name in names]
+    except KeyError:
+        return None
 
 
 def is_atom(key: Iterable[Any]) -> bool:
