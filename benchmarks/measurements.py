@@ -27,6 +27,7 @@ import orjson
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = (
     "streams",
+    "input_files",
     "lanes",
     "latency",
     "start",
@@ -443,6 +444,7 @@ SECTIONS = (
     Section("Start", "start", engine),
     Section("Latency", "latency", engine),
     Section("Streams", "streams", engine),
+    Section("Files of records", "input_files", engine),
     Section("Beside Flink SQL", "peers", peers),
     Section("Nexmark", "nexmark", nexmark),
     Section("Linear Road", "linear_road", linear_road),
