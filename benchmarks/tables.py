@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -357,7 +357,7 @@ def _fold_rates(payloads: int) -> dict[str, dict[str, float]]:
         _ingest(one, p, _of_one_user(0, payloads), directory, 4)
         keys = [(f"user-{user}",) for user in range(users)]
         results = TableResults(directory / "many", p.declaration.table(TABLE))
-        ways = {
+        ways: dict[str, Callable[[], object]] = {
             "pages of rows": lambda: many.scan(limit=users),
             "rows of keys": lambda: many.get_many(keys),
             "an export": results.to_arrow,

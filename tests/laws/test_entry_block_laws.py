@@ -89,6 +89,9 @@ def compare(keys: list[bytes], snapshots: list[RowSnapshot], block: entry_blocks
         return [COLUMNS.read(key, snapshot, block.entries(row), places) for key, snapshot, row in rows]
 
     assert outcome(lambda: COLUMNS.read_rows(keys, snapshots, block, places)) == outcome(one_by_one)
+    rows = [(key, snapshot, block.entries(row)) for row, (key, snapshot) in enumerate(zip(keys, snapshots))]
+    alone = [outcome(lambda row=row: COLUMNS.fold(*row)) if row[2] else repr(None) for row in rows]
+    assert [str(each) if isinstance(each, DamagedPayload) else repr(each) for each in COLUMNS.fold_rows(rows)] == alone
 
 
 @settings(max_examples=examples(150))

@@ -12,20 +12,21 @@ are no longer needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
+from typing import NamedTuple
 
 from hayase.core.data_classes import dataclass
 from hayase.tables import store_reader
 from hayase.tables.payloads import DamagedPayload
-from hayase.tables.rows import Columns
+from hayase.tables.rows import Columns, Entry, RowSnapshot
 from hayase.tables.store_reader import end_of_prefix, mark, not_in_snapshot, payloads_by_key
 from hayase.tables.stores import MARK, PAYLOAD, ROW, Store, View
 from hayase.tables.versions import since
 
 __all__ = ["Folding"]
 
-STEP_FOLDED = 500
+STEP_FOLDED = 4_000
 STEP_READ = 5_000
 WRITTEN_FOLDED = 100_000
 _WRITTEN_BYTES = 32 << 20
@@ -71,6 +72,15 @@ class _Step:
         self.damaged = self.damaged or following.damaged
 
 
+class _Row(NamedTuple):
+    """A key with its snapshot, whether it had none, and the entries that are to be folded into it."""
+
+    key: bytes
+    is_new: bool
+    snapshot: RowSnapshot
+    entries: Sequence[Entry]
+
+
 class Folding:
     """Folds the payloads of one table. For one thread at a time."""
 
@@ -108,17 +118,16 @@ class Folding:
 
     def _step(self, view: View, cursor: bytes, before: bytes, lasting: bytes) -> _Step:
         """Fold the next keys, in memory."""
-        step = _Step()
+        step, old, found = _Step(), dict[bytes, list[Entry]](), 0
         for key, entries in payloads_by_key(view, cursor, end_of_prefix(PAYLOAD)):
-            if step.read >= STEP_READ or step.gone >= STEP_FOLDED:
+            if step.read >= STEP_READ or found >= STEP_FOLDED:
                 step.cursor = PAYLOAD + key
                 break
             step.read += len(entries)
             if entries[0][0] < before:
-                try:
-                    self._fold_key(view, key, [entry for entry in entries if entry[0] < before], lasting, step)
-                except DamagedPayload as error:
-                    step.damaged = step.damaged or error
+                old[key] = [entry for entry in entries if entry[0] < before]
+                found += len(old[key])
+        self._fold_keys(view, old, lasting, step)
         return step
 
     def _write(self, state: _Pass, done: _Step, before: bytes) -> _Step:
@@ -151,22 +160,28 @@ class Folding:
                 facts.puts.append((store_reader.FOLDED_BEFORE, before))
         return facts
 
-    def _fold_key(
-        self, view: View, key: bytes, entries: list[tuple[bytes, bytes]], lasting: bytes, step: _Step
-    ) -> None:
-        """Fold all given entries of a key."""
-        stored = view.get(ROW + key)
-        snapshot = self._columns.decode_snapshot(key, stored)
-        new = not_in_snapshot(view, key, snapshot.newest, entries)
-        if new:
-            folded = self._columns.fold(key, snapshot, new)
-            step.puts.append((ROW + key, folded))
-            step.puts += [(mark(key, version), b"") for version, _ in new if version >= lasting]
-            step.new_rows += stored is None
-            step.size += len(folded)
-        head = PAYLOAD + key
-        step.deletes += [head + version for version, _ in entries]
-        step.gone += len(entries)
+    def _fold_keys(self, view: View, old: dict[bytes, list[Entry]], lasting: bytes, step: _Step) -> None:
+        """Fold the given entries of keys; keys with damaged bytes stay as they are."""
+        rows: list[_Row] = []
+        for (key, entries), stored in zip(old.items(), view.get_many([ROW + key for key in old])):
+            try:
+                snapshot = self._columns.decode_snapshot(key, stored)
+            except DamagedPayload as error:
+                step.damaged = step.damaged or error
+            else:
+                rows.append(_Row(key, stored is None, snapshot, not_in_snapshot(view, key, snapshot.newest, entries)))
+        for row, folded in zip(rows, self._columns.fold_rows([(row.key, row.snapshot, row.entries) for row in rows])):
+            if isinstance(folded, DamagedPayload):
+                step.damaged = step.damaged or folded
+                continue
+            if folded is not None:
+                step.puts.append((ROW + row.key, folded))
+                step.puts += [(mark(row.key, version), b"") for version, _ in row.entries if version >= lasting]
+                step.new_rows += row.is_new
+                step.size += len(folded)
+            head, entries = PAYLOAD + row.key, old[row.key]
+            step.deletes += [head + version for version, _ in entries]
+            step.gone += len(entries)
 
     def _drop_marks(self, view: View, state: _Pass, facts: _Step) -> None:
         """At the end of a pass, delete the marks and markers that are no longer needed."""

@@ -8,7 +8,8 @@ version above the newest cannot be in the snapshot; for any other entry, a mark 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from hayase.core.declarations import TableDeclaration
@@ -154,10 +155,51 @@ class Columns:
                     columns[place] = self.types[place].fold(columns[place] or None, payloads)
                 except DamagedPayload as error:
                     raise self.damaged(key, str(error), place) from error
-        while columns and not columns[-1]:
-            columns.pop()
-        body = pack([max(snapshot.newest, entries[-1][0]), *columns])
-        return _HEAD + _checksum(key, body) + body
+        return _encoded(key, max(snapshot.newest, entries[-1][0]), columns)
+
+    def fold_rows(
+        self, rows: Sequence[tuple[bytes, RowSnapshot, Sequence[Entry]]]
+    ) -> Iterator[bytes | DamagedPayload | None]:
+        """Yield for each row, a key with its snapshot and new entries, what `fold` returns, None if it has no entries, or the error
+        if bytes are damaged. By loops over all rows if there are many entries."""
+        many = self._fold_by_loops(rows)
+        for at, (key, snapshot, entries) in enumerate(rows):
+            folded = None if many is None else many[at]
+            if folded is None and entries:
+                try:
+                    yield self.fold(key, snapshot, entries)
+                except DamagedPayload as error:
+                    yield error
+            else:
+                yield folded
+
+    def _fold_by_loops(self, rows: Sequence[tuple[bytes, RowSnapshot, Sequence[Entry]]]) -> list[bytes | None] | None:
+        """Return the new snapshots of rows, None for one that is to be folded by itself; None if all are."""
+        starts = [0, *accumulate(len(entries) for _, _, entries in rows)]
+        pairs = [entry for _, _, entries in rows for entry in entries]
+        block = EntryBlock([version for version, _ in pairs], [value for _, value in pairs], starts, [0] * len(rows))
+        updates = block.updates(len(self.types)) if block.is_large else None
+        if updates is None:
+            return None
+        columns = [_columns([snapshot for _, snapshot, _ in rows], place) for place in range(len(self.types))]
+        alone: set[int] = set()
+        try:
+            for kind, column, of_column in zip(self.types, columns, updates):
+                changed = of_column.has_any()
+                befores = [before if any_ else None for before, any_ in zip(column, changed)]
+                for row, state in enumerate(kind.fold_rows(befores, of_column)):
+                    if state is None:
+                        alone.add(row)
+                    elif changed[row]:
+                        column[row] = kind.encode_snapshot(state)
+        except (DamagedPayload, ValueError):
+            return None
+        return [
+            None
+            if row in alone or not entries
+            else _encoded(key, max(snapshot.newest, entries[-1][0]), [column[row] or b"" for column in columns])
+            for row, (key, snapshot, entries) in enumerate(rows)
+        ]
 
     def _payloads(self, key: bytes, entries: Iterable[Entry]) -> list[list[Payload]]:
         payloads: list[list[Payload]] = [[] for _ in self.types]
@@ -181,6 +223,14 @@ class Columns:
             shown = key.hex()
         column = "" if place is None else f', column "{self._names[place]}"'
         return DamagedPayload(f'table "{self._table}", key {shown}{column}: {reason}')
+
+
+def _encoded(key: bytes, newest: bytes, columns: list[bytes]) -> bytes:
+    """Encode the snapshot of a row; empty columns at the end are left out."""
+    while columns and not columns[-1]:
+        columns.pop()
+    body = pack([newest, *columns])
+    return _HEAD + _checksum(key, body) + body
 
 
 def _checksum(key: bytes, body: bytes) -> bytes:
