@@ -119,7 +119,6 @@ class Home:
     def committing(self) -> Iterator[None]:
         """Held while a manifest is written and applied: whoever holds `still` sees a home between two commits."""
         with writing(f"the home {self.path}"):
-            durable.make_directory(self.path / "commits")
             descriptor = durable.open_file(self._commit_lock, os.O_RDWR | os.O_CREAT)
         with _flocked(descriptor, fcntl.LOCK_SH):
             yield
@@ -129,17 +128,18 @@ class Home:
         """Keep every lane from committing, in any process; hold it for as short a time as possible."""
         try:
             descriptor = durable.open_file(self._commit_lock, os.O_RDWR | os.O_CREAT)
-        except FileNotFoundError:  # nothing was ever committed
-            yield
-            return
         except OSError:  # somebody else's, or read-only
-            descriptor = os.open(self._commit_lock, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                descriptor = os.open(self._commit_lock, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:  # nothing was ever committed
+                yield
+                return
         with _flocked(descriptor, fcntl.LOCK_EX):
             yield
 
     @property
     def _commit_lock(self) -> Path:
-        return self.path / "commits" / "lock"
+        return self.path / "commit.lock"
 
     def is_locked(self) -> bool:
         """Whether a process holds the lock now. Does not take the lock, so a run that starts meanwhile is not disturbed."""
