@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.access import Access
 from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, HayaseError
 from hayase.core.pipeline_file import read_pipeline
@@ -250,7 +251,7 @@ def _served() -> tuple[asyncio.AbstractEventLoop, Any]:
 
     async def made() -> Any:
         service = Service(Home(home), lambda: NOW, None, Status("running"))
-        return create_app(service, limits=Limits(trial=0.1, body=64 << 10), token=TOKEN, hosts=["localhost"])
+        return create_app(service, limits=Limits(trial=0.1, body=64 << 10), access=Access(TOKEN), hosts=["localhost"])
 
     app = loop.run_until_complete(made())
     atexit.register(loop.close)

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from hayase.core.access import Access
 from hayase.engine.local import InProcess
 from hayase.serving import Limits, Server, Status, serving
 from hayase.serving.service import State
@@ -99,7 +100,7 @@ def shop(
         with contextlib.closing(InProcess(pipeline.home, pipeline.clock)) as runner:
             status = Status(state, None if state == "starting" else runner.manifest)  # it is told when it has recovered
             with serving(
-                pipeline.home, "127.0.0.1:0", tables=runner.tables, status=status, token=token, limits=limits,
+                pipeline.home, "127.0.0.1:0", tables=runner.tables, status=status, access=Access(token), limits=limits,
                 clock=pipeline.clock,
             ) as server, httpx.Client(base_url=server.url, trust_env=False) as http:  # fmt: skip
                 yield Shop(pipeline, status, server, http, runner)

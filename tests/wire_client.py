@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hayase.core.access import OPEN, Access
 from hayase.wire.server import Limits, SqlServer
 
 Message = tuple[bytes, bytes]
@@ -142,14 +143,14 @@ def tags(found: list[Message]) -> list[str]:
 
 
 @contextlib.contextmanager
-def served(home: Path, *, token: str | None = None, limits: Limits | None = None) -> Iterator[int]:
+def served(home: Path, *, access: Access = OPEN, limits: Limits | None = None) -> Iterator[int]:
     """Serve a home in a thread; yield the port."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     listener.setblocking(False)
     port = listener.getsockname()[1]
-    server, up = SqlServer(home, token=token, limits=limits), threading.Event()
+    server, up = SqlServer(home, access=access, limits=limits), threading.Event()
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
 
     async def serve() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from hayase.core.access import Access
 from hayase.core.clock import now_us
 from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, HayaseError, UnknownName
@@ -336,7 +337,10 @@ class DeclaredPipeline:
         """
         from hayase.pipeline_run import WATCH, Place
 
-        with self._lanes(Place(spark, master, serve, token, traces)) as lanes, contextlib.suppress(KeyboardInterrupt):
+        with (
+            self._lanes(Place(spark, master, serve, Access(token), traces)) as lanes,
+            contextlib.suppress(KeyboardInterrupt),
+        ):
             while stop is None or not stop():
                 lanes.check()
                 time.sleep(WATCH)
@@ -364,7 +368,7 @@ class DeclaredPipeline:
             return self._run
         with self.home.lock():
             self.apply()
-        place, session = Place(spark, master, serve, token, traces), None
+        place, session = Place(spark, master, serve, Access(token), traces), None
         if spark:  # here, since a JVM that another thread starts while this one runs may crash between fork and exec
             from hayase.engine.spark.runner import start_session
 

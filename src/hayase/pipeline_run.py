@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from hayase.core.access import OPEN, Access
 from hayase.core.data_classes import dataclass
 from hayase.core.errors import HayaseError
 from hayase.engine.batch_traces import traced_batches
@@ -34,12 +35,12 @@ WATCH = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pipeline runs and is served: on Spark or in this process, the Spark `master`, the address of HTTP and its token."""
+    """Where a pipeline runs and is served: on Spark or in this process, the Spark `master`, the address of HTTP and who may ask."""
 
     spark: bool = True
     master: str | None = None
     serve: str | None = None
-    token: str | None = None
+    access: Access = OPEN
     traces: str | None = None
     """The address of the collector that gets a trace of every batch."""
 
@@ -61,7 +62,7 @@ def running_lanes(
         open_ledger(home) as ledger,
         traced_batches(ledger, place.traces),
         subscriptions as views,
-        _served(ledger, place.serve, place.token) as status,
+        _served(ledger, place.serve, place.access) as status,
         Connectors(home),
     ):
 
@@ -92,7 +93,7 @@ def running_lanes(
 
 
 @contextlib.contextmanager
-def _served(ledger: Ledger, address: str | None, token: str | None) -> Iterator[Status | None]:
+def _served(ledger: Ledger, address: str | None, access: Access) -> Iterator[Status | None]:
     """Serve the home over HTTP; yield the status to update after commits and changes of condition, None without an address."""
     if address is None:
         yield None
@@ -100,7 +101,7 @@ def _served(ledger: Ledger, address: str | None, token: str | None) -> Iterator[
     from hayase.serving import Status, serving
 
     status = Status("starting", ledger.latest())
-    with serving(ledger.home, address, tables=ledger.tables, status=status, token=token):
+    with serving(ledger.home, address, tables=ledger.tables, status=status, access=access):
         yield status
 
 

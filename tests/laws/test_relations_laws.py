@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
-from unittest import mock
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from commit_steps import run_asking
 from effort import examples
 from hayase.engine.local import InProcess
 from hayase.relations import HomeReader
-from hayase.streams import durable
 from interruptions import room_for_homes
 from relation_shop import purchase, relation_shop
 
@@ -50,28 +49,15 @@ def test_a_statement_is_not_torn_at_any_step_of_a_commit(appended: list[list[int
     with room_for_homes() as home:
         pipeline = relation_shop(home)
         pipeline.apply()
-        seen, alone, asking = [0], [0], False
-
+        seen, alone = [0], [0]
         with HomeReader(home) as reader:
 
-            def at_step(step: str) -> None:
-                nonlocal asking
-                if not asking and step.startswith("after "):
-                    asking = True
-                    seen.append(agree(reader))
-                    (row,) = reader.statement("select coalesce(sum(n), 0)::bigint from by_user").table().to_pylist()
-                    alone.append(*row.values())
-                    asking = False
+            def ask() -> None:
+                seen.append(agree(reader))
+                (row,) = reader.statement("select coalesce(sum(n), 0)::bigint from by_user").table().to_pylist()
+                alone.append(*row.values())
 
-            with pipeline.home.lock(), closing(InProcess(pipeline.home, lambda: 0, tasks=1)) as runner:
-                for number, seconds in enumerate(appended):
-                    bought = [
-                        purchase(100 * number + at, 60 * number + second, second)
-                        for at, second in enumerate(sorted(seconds))
-                    ]
-                    pipeline.append("purchases", bought)
-                    with mock.patch.object(durable, "reached", at_step):
-                        runner.run_until_idle()
+            run_asking(pipeline, appended, ask)
             assert agree(reader) == max(seen)
             assert seen == sorted(seen)  # a reader never goes back, whatever a statement names
             assert alone == sorted(alone)

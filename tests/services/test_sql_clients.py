@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 import hayase as hy
+from hayase.core.access import Access
 from hayase.core.addresses import Address
 from hayase.wire.sql_process import sql_serving
 from relation_shop import purchases, relation_shop
@@ -32,7 +33,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> hy.Pipeline:
 
 @pytest.fixture(scope="module")
 def address(shop: hy.Pipeline) -> Iterator[Address]:
-    with sql_serving(shop.home, "127.0.0.1:0", token=TOKEN) as place:
+    with sql_serving(shop.home, "127.0.0.1:0", access=Access(TOKEN)) as place:
         yield place
 
 
@@ -75,7 +76,7 @@ def test_psql_over_tls(shop: hy.Pipeline, tmp_path: Path) -> None:
 
     file = tmp_path / "server.pem"
     trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(file))
-    with sql_serving(shop.home, "127.0.0.1:0", token=TOKEN, certificate=file) as place:
+    with sql_serving(shop.home, "127.0.0.1:0", access=Access(TOKEN, certificate=file)) as place:
         assert psql(place, "select n from total", PGSSLMODE="require") == "39\n"
 
 

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from command_line import Answer, answer
+from hayase.core.access import Access
 from hayase.engine.doctor import Facts
 from hayase.engine.home import Home
 from hayase.operations.processes import NURSERY
@@ -428,7 +429,7 @@ def request_without_a_token(you: Beginner) -> None:
     pipeline = Pipeline.from_file("pipeline.yaml")
     pipeline.run_until_idle(spark=False)
     status = Status("running", pipeline.progress())
-    with serving(pipeline.home, "127.0.0.1:0", status=status, token="0123456789abcdef") as server:
+    with serving(pipeline.home, "127.0.0.1:0", status=status, access=Access("0123456789abcdef")) as server:
         you.calls("127.0.0.1:8421", server.address)
         said = httpx.get(f"{server.url}/streams")
         you.sees(f"$ curl {server.url}/streams", str(said.status_code), said.text)

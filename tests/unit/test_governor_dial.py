@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from command_line import Command
+from hayase.core.access import Access
 from hayase.core.declarations import GovernorDeclaration
 from hayase.core.errors import DeclarationError
 from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
@@ -164,7 +165,7 @@ class TestBesideTheFile:
 @contextlib.contextmanager
 def served(shop: Path, token: str | None = None) -> Iterator[httpx.Client]:
     with (
-        serving(Home(shop / "home"), "127.0.0.1:0", status=Status("running"), token=token) as server,
+        serving(Home(shop / "home"), "127.0.0.1:0", status=Status("running"), access=Access(token)) as server,
         httpx.Client(base_url=server.url, trust_env=False) as client,
     ):
         yield client

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from command_line import Command
+from hayase.core.access import Access
 from hayase.engine.definition import definitions
 from hayase.engine.home import Home
 from hayase.pipeline import Pipeline
@@ -144,7 +145,7 @@ class TestCommands:
 
 @contextlib.contextmanager
 def served(shop: Path, token: str | None = TOKEN) -> Iterator[httpx.Client]:
-    with serving(Home(shop / "home"), "127.0.0.1:0", status=Status("running"), token=token) as server:
+    with serving(Home(shop / "home"), "127.0.0.1:0", status=Status("running"), access=Access(token)) as server:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         with httpx.Client(base_url=server.url, trust_env=False, headers=headers) as client:
             yield client

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +16,7 @@ import pytest
 from hayase.core.times import BEGINNING
 from hayase.engine.condition import Condition, State
 from hayase.engine.results.live_results import NOT_BEGUN, Cursor
+from hayase.serving import Limits
 from hayase.serving.bodies import ARROW, NDJSON
 from hayase.testing import at
 from serving_shop import Shop, shop
@@ -531,3 +533,27 @@ def test_head_is_get_without_the_body(served: Shop) -> None:
         answer = served.http.head(path)
         assert (answer.status_code, answer.content) == (200, b"")
         assert answer.headers["etag"] == served.get(path).headers["etag"]
+
+
+# -- how fresh ------------------------------------------------------------------------------------------------------------
+def test_an_append_says_from_when_it_can_be_read(shop_of_its_own: Shop) -> None:
+    made = shop_of_its_own
+    order = {"time": at(9).isoformat(), "uuid": "z", "user": "mei", "country": "JP", "number": 1, "amount": 7}
+    versions = made.http.post("/streams/orders", json=order).headers["hayase-versions"]
+    before = made.get("/tables/purchases/taro").headers["hayase-versions"]
+    assert versions == f"{before},orders@6"
+    asked = {"at_least": versions, "columns": "total"}
+    late = made.get("/tables/purchases/mei", params=asked)
+    assert late.headers["retry-after"] == "1"
+    assert 'has read "orders" up to 5, not 6' in problem(late, 503)
+    made.run()
+    assert made.get("/tables/purchases/mei", params=asked).json()["row"] == {"total": 7}
+    many = made.http.post("/tables/purchases", params={"at_least": versions}, json={"keys": ["mei"]})
+    assert many.json()["rows"][0]["row"]["total"] == 7
+    assert "unknown parameter" in problem(made.http.post("/streams/orders?at_least=main=1", json=order), 422)
+
+
+@pytest.fixture
+def shop_of_its_own(tmp_path: Path) -> Iterator[Shop]:
+    with shop(tmp_path, limits=Limits(freshness=0.1)) as made:
+        yield made

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from hayase.core.times import END
+from hayase.core.tokens import SINGLE, Tokens
 from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
 from hayase.engine.batch.offsets import Position
 from hayase.engine.condition import Condition
@@ -116,7 +117,7 @@ def test_a_session_begins_with_the_token_and_ends(secured: Shop) -> None:
     assert secured.get("/session").json() == {"token_required": True, "open": False}
     answer = secured.http.post("/session", json={"token": TOKEN}, headers=own(secured))
     assert re.fullmatch(
-        r"hayase-session-\d+=\d+\.[0-9a-f]{64}; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict",
+        r"hayase-session-\d+=\d+\.token\.[0-9a-f]{64}; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict",
         answer.headers["set-cookie"],
     )
     assert TOKEN not in answer.headers["set-cookie"]
@@ -172,16 +173,16 @@ def test_a_session_counts_only_for_pages_of_this_server(secured: Shop) -> None:
 
 def test_a_changed_or_old_session_is_none() -> None:
     now = 1_000_000_000
-    sessions, host = Sessions(TOKEN, lambda: now), "127.0.0.1:8421"
-    cookie = sessions.cookie(host).partition(";")[0]
+    sessions, host = Sessions(Tokens(TOKEN), lambda: now), "127.0.0.1:8421"
+    cookie = sessions.cookie(host, SINGLE).partition(";")[0]
     end = cookie.partition("=")[2].partition(".")[0]
-    assert sessions.is_open(host, [f"other=1; {cookie}"])
-    assert not sessions.is_open("127.0.0.1:8422", [cookie])
-    assert not sessions.is_open(host, [cookie.replace(end, str(int(end) + 1))])
-    assert not sessions.is_open(host, [cookie[:-1], "", "=", "a;;b", f"hayase-session-8421={end}"])
-    assert not Sessions(TOKEN + "x", lambda: now).is_open(host, [cookie])
+    assert sessions.holder(host, [f"other=1; {cookie}"])
+    assert not sessions.holder("127.0.0.1:8422", [cookie])
+    assert not sessions.holder(host, [cookie.replace(end, str(int(end) + 1))])
+    assert not sessions.holder(host, [cookie[:-1], "", "=", "a;;b", f"hayase-session-8421={end}"])
+    assert not Sessions(Tokens(TOKEN + "x"), lambda: now).holder(host, [cookie])
     now += SECONDS * 1_000_000
-    assert not sessions.is_open(host, [cookie])
+    assert not sessions.holder(host, [cookie])
 
 
 def test_without_a_token_there_is_nothing_to_log_in_to(served: Shop) -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from starlette.routing import Route
 
+from hayase.core.access import Access
 from hayase.core.clock import now_us
 from hayase.core.declarations import StreamDeclaration
 from hayase.engine.home import Home
@@ -56,7 +57,7 @@ def problem(answer: httpx.Response, status: int) -> str:
 def routes(secured: Shop) -> list[tuple[str, str]]:
     """Every route that the application has, with every method, filled in."""
     home = Home(secured.pipeline.home.path)
-    app = create_app(Service(home, now_us, None, Status()), token=TOKEN)
+    app = create_app(Service(home, now_us, None, Status()), access=Access(TOKEN))
     found = []
     for route in app.routes:
         assert isinstance(route, Route), "a route of another kind: see to it that it asks for the token"
@@ -181,7 +182,7 @@ def test_a_request_that_takes_too_long(small: Shop, monkeypatch: pytest.MonkeyPa
     import threading
 
     held = threading.Event()
-    monkeypatch.setattr(Service, "table_names", lambda self: held.wait(600) and [])
+    monkeypatch.setattr(Service, "table_names", lambda self, now: held.wait(600) and [])
     try:
         answer = small.get("/tables")
         assert "took longer than 0.4 seconds" in problem(answer, 503)
@@ -195,7 +196,7 @@ def test_too_many_requests_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     held, begun = threading.Event(), threading.Semaphore(0)
 
-    def wait(self: Service) -> list[str]:
+    def wait(self: Service, now: object) -> list[str]:
         begun.release()
         held.wait(600)
         return []
@@ -359,7 +360,7 @@ def test_a_body_of_very_many_records_is_refused_unread(secured: Shop) -> None:
 
 # -- faults ---------------------------------------------------------------------------------------------------------------
 def test_no_traceback_leaves_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
-    def fail(self: Service) -> list[str]:
+    def fail(self: Service, now: object) -> list[str]:
         raise ZeroDivisionError("secret thing in /root/place")
 
     monkeypatch.setattr(Service, "table_names", fail)
@@ -378,7 +379,7 @@ def test_no_traceback_leaves_the_process(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_log_of_the_server_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Service) -> list[str]:
+    def fail(self: Service, now: object) -> list[str]:
         raise ZeroDivisionError
 
     monkeypatch.setattr(Service, "table_names", fail)

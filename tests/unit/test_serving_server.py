@@ -14,6 +14,7 @@ import httpx
 import orjson
 import pytest
 
+from hayase.core.access import Access
 from hayase.core.errors import EnvironmentUnfit, HayaseError
 from hayase.engine.home import Home
 from hayase.serving import Limits, connections, serving
@@ -185,7 +186,7 @@ def test_what_is_no_address(tmp_path: Path, address: str) -> None:
 def test_other_machines_need_a_token(tmp_path: Path, address: str) -> None:
     with pytest.raises(HayaseError, match="there is no token"), serving(Home(tmp_path), address):
         pass
-    with serving(Home(tmp_path), "0.0.0.0:0", token="x" * 16) as server:
+    with serving(Home(tmp_path), "0.0.0.0:0", access=Access("x" * 16)) as server:
         url = f"http://127.0.0.1:{server.address.port}/metrics"
         assert httpx.get(url).status_code == 401
         assert httpx.get(url, headers={"Authorization": "Bearer " + "x" * 16}).status_code == 200
@@ -193,7 +194,7 @@ def test_other_machines_need_a_token(tmp_path: Path, address: str) -> None:
 
 @pytest.mark.parametrize("token", ["", "short", "with a space in it", "schlüsselschlüsselschlüssel"])
 def test_tokens_that_are_none(tmp_path: Path, token: str) -> None:
-    with pytest.raises(HayaseError, match="at least 16"), serving(Home(tmp_path), token=token):
+    with pytest.raises(HayaseError, match="at least 16"), serving(Home(tmp_path), access=Access(token)):
         pass
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from hayase.core.access import Access
 from hayase.core.errors import DeclarationError
 from hayase.engine.definition.operation_trials import trials_within
 from hayase.engine.definition.trial_runs import MOST_WINDOWS, try_update
@@ -140,7 +141,7 @@ class TestRuns:
 def served(shop: Path, token: str | None = TOKEN) -> Iterator[httpx.Client]:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     with (
-        serving(Home(shop / "home"), "127.0.0.1:0", status=Status("running"), token=token) as server,
+        serving(Home(shop / "home"), "127.0.0.1:0", status=Status("running"), access=Access(token)) as server,
         httpx.Client(base_url=server.url, trust_env=False, headers=headers, timeout=60) as client,
     ):
         yield client

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import hayase as hy
+from hayase.core.access import Access
 from hayase.relations import HomeReader
 from hayase.wire.column_types import column_type, values
 from hayase.wire.commands import command_of
@@ -173,7 +174,7 @@ def test_a_statement_is_canceled_by_request_and_by_time(client: WireClient, port
 
 
 def test_a_token_is_the_password(shop: hy.Pipeline) -> None:
-    with served(shop.home.path, token=TOKEN) as port:
+    with served(shop.home.path, access=Access(TOKEN)) as port:
         with closing(WireClient(port, TOKEN)) as client:
             assert rows(client.query("select n from total")) == [[b"39"]]
         with closing(WireClient(port, "another-token-of-it")) as client:

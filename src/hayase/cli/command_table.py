@@ -24,6 +24,7 @@ COMMANDS = {
     "schema": ("project", "Begin"),
     "doctor": ("machine", "Begin"),
     "run": ("run", "Work"),
+    "serve": ("serve", "Work"),
     "top": ("top", "Work"),
     "health": ("health", "Work"),
     "append": ("append", "Work"),

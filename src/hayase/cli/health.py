@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from hayase.cli.access_options import TOKEN, single_token
 from hayase.cli.terminal import output
-from hayase.cli.tokens import TOKEN, token_of
 from hayase.core.errors import HayaseError
 
 __all__ = ["health"]
@@ -44,7 +44,7 @@ def health(
 
     Elsewhere, with a token: [cyan]hayase health https://shop.example:8421 --token-file token.txt[/]
     """
-    code, answer = _ask(url, token_of(token_file), seconds)
+    code, answer = _ask(url, single_token(token_file), seconds)
     if as_json:
         typer.echo(json.dumps(answer))
     else:

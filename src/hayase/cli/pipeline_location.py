@@ -47,6 +47,16 @@ def locate(file: Path | None, home: Path | None, *, whole: bool = False) -> Pipe
 
 def home_of(file: Path | None, home: Path | None) -> Home:
     """Return the home itself, without what is declared in it: the one that is named, or that of the file or ./pipeline.yaml."""
+    found = home_to_be(file, home)
+    if home is None and not found.path.is_dir():
+        raise HayaseError(f'the home "{found.path}" of {file or DEFAULT} does not exist yet; `hayase run` creates it')
+    if not found.path.is_dir():
+        raise HayaseError(f'there is no directory "{home}"; name the home of a pipeline')
+    return found
+
+
+def home_to_be(file: Path | None, home: Path | None) -> Home:
+    """Return the home as `home_of` does, whether it exists yet or not."""
     from hayase.core.pipeline_file import read_pipeline
     from hayase.engine.home import Home
 
@@ -56,10 +66,6 @@ def home_of(file: Path | None, home: Path | None) -> Home:
                 "there is no pipeline.yaml here; name the pipeline's file with -p FILE or its home with --home DIR"
             )
         home = read_pipeline(file or DEFAULT).home
-        if not home.is_dir():
-            raise HayaseError(f'the home "{home}" of {file or DEFAULT} does not exist yet; `hayase run` creates it')
-    if not home.is_dir():
-        raise HayaseError(f'there is no directory "{home}"; name the home of a pipeline')
     return Home(home.absolute())
 
 

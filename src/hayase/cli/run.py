@@ -7,11 +7,11 @@ import logging
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hayase.cli.access_options import TlsCert, TlsKey, TokenFile, TokensFile, access_of, single_token
 from hayase.cli.pipeline_location import DEFAULT
 from hayase.cli.terminal import (
     HomeOption,
@@ -23,7 +23,6 @@ from hayase.cli.terminal import (
     is_verbose,
     output,
 )
-from hayase.cli.tokens import TOKEN, token_of
 from hayase.console.log_output import log_output
 from hayase.console.stop_signals import Stopping, starting
 from hayase.core.log_files import LogFormat
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hayase.console.display import Display
+    from hayase.core.access import Access
     from hayase.engine.commit.ledger import Ledger
     from hayase.engine.condition import Condition
     from hayase.engine.home import Home
@@ -82,20 +82,10 @@ def run(
             show_default=False,
         ),
     ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="With --sql: offer TLS with this certificate and key (PEM).", show_default=False
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=f"Requests need the token in FILE, or in the variable {TOKEN}; required for requests from other machines.",
-            show_default=False,
-        ),
-    ] = None,
+    token_file: TokenFile = None,
+    tokens: TokensFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     traces: Annotated[
         str | None,
         typer.Option(
@@ -132,18 +122,14 @@ def run(
     from hayase.pipeline_run import Place
 
     place = address or (SERVED_AT if serve else None)
-    if place is None and sql is None and token_file is not None:
-        raise typer.BadParameter("a token is for requests; give --serve or --sql too", param_hint="--token-file")
-    if sql is None and certificate is not None:
-        raise typer.BadParameter("a certificate is for SQL; give --sql too", param_hint="--certificate")
     if in_process and master is not None:
         raise typer.BadParameter("a run in this process has no Spark master; leave one out", param_hint="--in-process")
-    token = None if place is None and sql is None else token_of(token_file)
+    access = access_of(token_file, tokens, tls_cert, tls_key, is_served=place is not None or sql is not None)
     pipeline = Pipeline.from_file(file, home)
     with log_output(verbose=is_verbose(), file=log_file, form=log_format), contextlib.ExitStack() as asked:
         if sql is not None:
-            asked.enter_context(_sql_served(pipeline.home, sql, token, certificate))
-        where = Place(not in_process, master, place, token, traces)
+            asked.enter_context(_sql_served(pipeline.home, sql, access))
+        where = Place(not in_process, master, place, access, traces)
         _run(pipeline, where, until_idle=until_idle, plain=plain or is_verbose())
 
 
@@ -174,7 +160,7 @@ def _run(pipeline: Pipeline, place: Place, *, until_idle: bool, plain: bool) -> 
         stack.enter_context(traced_batches(ledger, place.traces))
         status = None
         if place.serve is not None:
-            status = stack.enter_context(_served(console, ledger, place.serve, place.token))
+            status = stack.enter_context(_served(console, ledger, place.serve, place.access))
         if until_idle:
             if pipeline.declaration.sources:
                 display.phase("reading sources")
@@ -244,8 +230,9 @@ def _watch(home: Home, lanes: RunningLanes, display: Display, stopping: Stopping
 
 
 @contextlib.contextmanager
-def _sql_served(home: Home, address: str, token: str | None, certificate: Path | None) -> Iterator[None]:
+def _sql_served(home: Home, address: str, access: Access) -> Iterator[None]:
     """Serve the home over PostgreSQL's protocol inside the block."""
+    from hayase.cli.serve import sql_line
     from hayase.streams.home_format import begin_home
     from hayase.wire.sql_process import sql_serving
 
@@ -255,21 +242,19 @@ def _sql_served(home: Home, address: str, token: str | None, certificate: Path |
     def tell(line: str) -> None:
         console.print(line, style="yellow", markup=False, soft_wrap=True)
 
-    with sql_serving(home, address, token=token, certificate=certificate, on_end=tell) as place:
-        needed = " (the password is the token)" if token else ""
-        host = f"-h {place.host} -p {place.port}"
-        console.print(f"SQL at {place}{needed}: psql {host} -U hayase hayase", markup=False, soft_wrap=True)
+    with sql_serving(home, address, access=access, on_end=tell) as place:
+        console.print(sql_line(place, access), markup=False, soft_wrap=True)
         yield
 
 
 @contextlib.contextmanager
-def _served(console: Console, ledger: Ledger, address: str, token: str | None) -> Iterator[Status]:
+def _served(console: Console, ledger: Ledger, address: str, access: Access) -> Iterator[Status]:
     """Serve the home over HTTP inside the block; the caller passes commits and conditions to the status."""
     from hayase.serving import Status, serving
 
     status = Status("starting", ledger.latest())
-    with serving(ledger.home, address, tables=ledger.tables, status=status, token=token) as server:
-        needed = " (requests need the token)" if token else ""
+    with serving(ledger.home, address, tables=ledger.tables, status=status, access=access) as server:
+        needed = " (requests need the token)" if access.is_secured else ""
         console.print(f"serving at {server.url}{needed}", markup=False, soft_wrap=True)
         yield status
 
@@ -316,5 +301,5 @@ def demo(
     from hayase.demo.runner import Options, run_demo
 
     with log_output(verbose=is_verbose(), file=log_file, form=log_format):
-        if not run_demo(Options(seconds, home, master, plain or is_verbose(), fast, keep, token=token_of(None))):
+        if not run_demo(Options(seconds, home, master, plain or is_verbose(), fast, keep, token=single_token(None))):
             raise typer.Exit(1)

@@ -57,18 +57,19 @@ def host_name(host: str) -> str | None:
 
 
 @contextlib.contextmanager
-def listening(address: Address, token: str | None) -> Iterator[socket.socket]:
-    """Listen at the address inside the block; an error says what to do."""
+def listening(address: Address, is_secured: bool) -> Iterator[socket.socket]:
+    """Listen at the address inside the block; an error says what to do. Only a server that is secured by tokens may be reached from
+    other machines."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError) as error:
         raise HayaseError(f'there is no machine "{address.host}" to serve at ({error}); use 127.0.0.1') from error
-    if token is None and not ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback:
+    if not is_secured and not ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback:
         raise HayaseError(
-            f"{address} can be reached from other machines, and there is no token; give one (--token-file FILE, the "
-            f"variable HAYASE_TOKEN, in Python token=...), or serve at 127.0.0.1"
+            f"{address} can be reached from other machines, and there is no token; give one (--token-file FILE, "
+            f"--tokens FILE, the variable HAYASE_TOKEN, in Python token=...), or serve at 127.0.0.1"
         )
     with socket.socket(
         family, kind, protocol

@@ -15,6 +15,7 @@ from rich.console import Console
 from hayase.console.pipeline_view import RUNNING
 from hayase.console.standard_error import stderr_in
 from hayase.console.stop_signals import Stopping, starting
+from hayase.core.access import Access
 from hayase.core.data_classes import dataclass
 from hayase.core.errors import EnvironmentUnfit, HayaseError
 from hayase.demo.display import DemoDisplay, open_demo_display
@@ -159,10 +160,10 @@ def _served(ledger: Ledger, token: str | None) -> Iterator[Server]:
     with contextlib.ExitStack() as stack:
         try:
             server = stack.enter_context(
-                serving(ledger.home, SERVED_AT, tables=ledger.tables, status=status, token=token)
+                serving(ledger.home, SERVED_AT, tables=ledger.tables, status=status, access=Access(token))
             )
         except EnvironmentUnfit:
             server = stack.enter_context(
-                serving(ledger.home, "127.0.0.1:0", tables=ledger.tables, status=status, token=token)
+                serving(ledger.home, "127.0.0.1:0", tables=ledger.tables, status=status, access=Access(token))
             )
         yield server

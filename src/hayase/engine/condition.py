@@ -1,4 +1,4 @@
-"""The condition of a running pipeline: starting, recovering, running, stalled, stopping or failed, and why.
+"""The condition of a pipeline: starting, recovering, running, stalled, stopping, stopped or failed, and why.
 
 The watches here read no clock: `moment` is a time in seconds from any monotonic clock, and the wall clock is an argument.
 """
@@ -14,9 +14,9 @@ from hayase.core.times import instant_text
 
 __all__ = ["WELL", "ClockWatch", "Condition", "StallWatch", "State"]
 
-State = Literal["starting", "recovering", "running", "stalled", "stopping", "failed"]
-WELL: tuple[State, ...] = ("running", "stopping")
-"""States that need no attention."""
+State = Literal["starting", "recovering", "running", "stalled", "stopping", "stopped", "failed"]
+WELL: tuple[State, ...] = ("running", "stopping", "stopped")
+"""States that need no attention: "stopped" is that of a home which a replica serves while its pipeline does not run."""
 STALLED_AFTER = 180.0
 """Seconds without progress, while records wait, after which a pipeline counts as stalled."""
 BATCHES = 4

@@ -28,13 +28,17 @@ from hayase.streams.home_format import check_home
 from hayase.tables.seals import Place, place_of
 from hayase.tables.table import Table, open_reader, open_with_staged
 
-__all__ = ["OpenTables", "Versions", "read_versions"]
+__all__ = ["NotComplete", "OpenTables", "Versions", "read_versions"]
 
 _ATTEMPTS = 200
 _STAGED_FROM = 20
 """The attempt from which on staged runs count: by then nobody seems to take them in."""
 _PAUSE = 0.01
 """Seconds between two looks at a home whose last commit is being published."""
+
+
+class NotComplete(HayaseError):
+    """The last commit is not complete in streams and tables: it is being published, or its pipeline was killed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,23 +116,28 @@ def read_versions(
     wanted: Collection[str] | None = None,
     shown: Mapping[str, int] | None = None,
     pause: Callable[[float], None] = time.sleep,
+    attempts: int = _ATTEMPTS,
+    staged_from: int = _STAGED_FROM,
 ) -> Versions:
     """Return the newest versions of all lanes that can be read, with the `wanted` tables, by their names in lower case, or all.
-    `shown` has the versions of lanes that a reader has seen before: it waits for tables that are behind them."""
+    `shown` has the versions of lanes that a reader has seen before: it waits for tables that are behind them. From the attempt
+    `staged_from` on, tables are read with updates that they have not taken in. NotComplete if there are none after so many
+    attempts."""
     newest = _newest_definition(home)
     if newest is None:
         raise HayaseError(f"no pipeline was declared in {home.path} yet", "run one there first, with `hayase run`")
-    for attempt in range(_ATTEMPTS):
-        with_staged = attempt >= _STAGED_FROM
+    for attempt in range(attempts):
+        if attempt:
+            pause(_PAUSE)
+            newest = _newest_definition(home) or newest
+        with_staged = attempt >= staged_from
         seen = {} if with_staged or shown is None else shown
         chosen = [
             _readable(home, lane, newest, tables, wanted, seen.get(lane, 0), with_staged) for lane in newest.lanes
         ]
         if all(chosen):
             return _together(home, newest, [each for each in chosen if each is not None])
-        pause(_PAUSE)
-        newest = _newest_definition(home) or newest
-    raise HayaseError(
+    raise NotComplete(
         f"the last commit of {home.path} is not complete in its streams and tables",
         "start the pipeline, which completes it, then ask again",
     )

@@ -13,11 +13,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
+from hayase.core.access import OPEN, Access
 from hayase.serving import connector_models, governor_models, models, pipeline_models, playground_models
 from hayase.serving.bodies import ARROW, JSON, NDJSON
 from hayase.serving.connector_routes import ConnectorRoutes
 from hayase.serving.console_routes import ConsoleRoutes, is_open
 from hayase.serving.dead_routes import DeadRoutes
+from hayase.serving.freshness import Freshness
 from hayase.serving.governor_routes import GovernorRoutes
 from hayase.serving.guard import Guard, Limits
 from hayase.serving.openapi import describe, problems
@@ -40,14 +42,15 @@ _QUIET = TelemetryConfig(tracing=False, metrics=False, logs=False, operation_spa
 
 
 def create_app(
-    service: Service, *, limits: Limits | None = None, token: str | None = None, hosts: Iterable[str] = ()
+    service: Service, *, limits: Limits | None = None, access: Access = OPEN, hosts: Iterable[str] = ()
 ) -> FastAPI:
-    """Return the application that serves a home. With a token every request must have it; `hosts` are further host names."""
+    """Return the application that serves a home, with tokens only for requests that have one; `hosts` are further host names."""
     desk = RequestWorkers(limits or Limits())
     tables, streams = TableRoutes(service, desk), StreamRoutes(service, desk)
     queries, dead, pipeline = QueryRoutes(service, desk), DeadRoutes(service, desk), PipelineRoutes(service, desk)
-    operations = OperationRoutes(service, desk, writable=token is not None)
-    sessions = None if token is None else Sessions(token, service.clock)
+    operations = OperationRoutes(service, desk, writable=access.is_secured)
+    tokens = access.open_tokens()
+    sessions = None if tokens is None else Sessions(tokens, service.clock, access.certificate is not None)
     console = ConsoleRoutes(desk, sessions)
     app = FastAPI(
         title="Hayase", version="1", docs_url=None, redoc_url=None, redirect_slashes=False,
@@ -63,10 +66,17 @@ def create_app(
         state=lambda: (service.status.now, pipeline.live.number),
         stopping=desk.stopping,
     )
+    app.add_middleware(Freshness, limits=desk.limits, figures=desk.figures, status=service.status)
     app.add_middleware(
-        Guard, limits=desk.limits, figures=desk.figures, sessions=sessions, hosts=tuple(hosts), is_open=is_open
+        Guard,
+        limits=desk.limits,
+        figures=desk.figures,
+        sessions=sessions,
+        hosts=tuple(hosts),
+        is_open=is_open,
+        is_read_only=service.is_read_only,
     )
-    app.openapi = cache(lambda: describe(app, token is not None))  # type: ignore[method-assign]
+    app.openapi = cache(lambda: describe(app, access.is_secured))  # type: ignore[method-assign]
     strict = [Depends(_refuse_unknown)]
 
     def route(path: str, work: Callable[..., Any], model: Any, *special: int, **more: Any) -> None:
@@ -78,14 +88,14 @@ def create_app(
 
     route("/tables", tables.tables, models.Tables, 304)
     route("/tables/{table}", tables.table, models.TableAnswer, 304, 404)
-    route("/tables/{table}", tables.get_many, models.RowsOfKeys, 403, 404, 408, 410, 413, 415, method="POST",
+    route("/tables/{table}", tables.get_many, models.RowsOfKeys, 404, 408, 410, 413, 415, method="POST",
           openapi_extra=_body({JSON: {"schema": models.KeysAsked.model_json_schema()}}))  # fmt: skip
     route("/scan/{table}", tables.scan, models.Rows, 304, 404, 410)
     route("/tables/{table}/{key:path}", tables.get, models.Row, 304, 404, 410, openapi_extra=_GET)
     route("/payloads/{table}/{key:path}", tables.payloads, pipeline_models.Payloads, 304, 404, 410)
     route("/streams", streams.streams, models.Streams, 304)
     route("/streams/{stream}", streams.stream, models.StreamAnswer, 304, 404)
-    route("/streams/{stream}", streams.append, models.AppendAnswer, 403, 404, 408, 409, 413, 415, method="POST",
+    route("/streams/{stream}", streams.append, models.AppendAnswer, 404, 408, 409, 413, 415, method="POST",
           openapi_extra=_body(_RECORDS))  # fmt: skip
     route("/streams/{stream}/records", streams.records, pipeline_models.Records, 304, 404, 410)
     route("/queries", queries.queries, models.Queries, 304)
@@ -98,9 +108,9 @@ def create_app(
     _add_governor_routes(route, GovernorRoutes(service, desk, pipeline.live))
     _add_connector_routes(route, ConnectorRoutes(service, desk))
     route("/dead", dead.dead, models.DeadLetters, 304)
-    route("/dead/replay", dead.replay, models.SettledLetters, 403, 404, 408, 409, 413, 415, method="POST",
+    route("/dead/replay", dead.replay, models.SettledLetters, 404, 408, 409, 413, 415, method="POST",
           openapi_extra=_body({JSON: {"schema": models.ReplayAsked.model_json_schema()}}))  # fmt: skip
-    route("/dead/drop", dead.drop, models.SettledLetters, 403, 404, 408, 409, 413, 415, method="POST",
+    route("/dead/drop", dead.drop, models.SettledLetters, 404, 408, 409, 413, 415, method="POST",
           openapi_extra=_body({JSON: {"schema": models.DropAsked.model_json_schema()}}))  # fmt: skip
     route("/dead/groups", dead.groups, pipeline_models.DeadGroups, 304)
     route("/dead/{letter}", dead.letter, models.DeadLetterAnswer, 304, 404)
@@ -123,21 +133,21 @@ def _add_operation_routes(route: Callable[..., None], operations: OperationRoute
     route("/operations/{operation}", operations.operation, models.OperationAnswer, 304, 404)
     route("/operations/{operation}/versions/{version}", operations.operation_version, models.OperationSources, 304, 404)
     code: dict[str, Any] = {"documented": {403: {"description": FORBIDDEN}}}
-    route("/operations/{operation}/trial", operations.try_operation, models.TrialAnswer, 403, 404, 408, 413, 415, method="POST",
+    route("/operations/{operation}/trial", operations.try_operation, models.TrialAnswer, 404, 408, 413, 415, method="POST",
           openapi_extra=_body({JSON: {"schema": models.TrialAsked.model_json_schema()}}), **code)  # fmt: skip
-    route("/operations", operations.add_operation, models.OperationMade, 403, 404, 408, 409, 413, 415, method="POST",
+    route("/operations", operations.add_operation, models.OperationMade, 404, 408, 409, 413, 415, method="POST",
           openapi_extra=_body({JSON: {"schema": models.OperationAsked.model_json_schema()}}), **code)  # fmt: skip
-    route("/operations/{operation}", operations.change_operation, models.OperationMade, 403, 404, 408, 409, 413, 415,
+    route("/operations/{operation}", operations.change_operation, models.OperationMade, 404, 408, 409, 413, 415,
           method="PATCH", openapi_extra=_body({JSON: {"schema": models.OperationChanged.model_json_schema()}}), **code)  # fmt: skip
-    route("/operations/{operation}", operations.remove_operation, models.OperationMade, 403, 404, 409,
+    route("/operations/{operation}", operations.remove_operation, models.OperationMade, 404, 409,
           method="DELETE", **code)  # fmt: skip
-    route("/operations/{operation}/rollback", operations.rollback_operation, models.OperationMade, 403, 404, 408, 409, 413, 415,
+    route("/operations/{operation}/rollback", operations.rollback_operation, models.OperationMade, 404, 408, 409, 413, 415,
           method="POST", openapi_extra=_body({JSON: {"schema": models.RollbackAsked.model_json_schema()}}), **code)  # fmt: skip
 
 
 def _add_playground_routes(route: Callable[..., None], playground: PlaygroundRoutes) -> None:
     def post(path: str, work: Callable[..., Any], model: Any, asked: Any) -> None:
-        route(path, work, model, 403, 408, 409, 413, 415, method="POST",
+        route(path, work, model, 408, 409, 413, 415, method="POST",
               openapi_extra=_body({JSON: {"schema": asked.model_json_schema()}}))  # fmt: skip
 
     route("/playground/words", playground.words, playground_models.Words, 304)
@@ -146,7 +156,7 @@ def _add_playground_routes(route: Callable[..., None], playground: PlaygroundRou
     post("/playground/run", playground.run, playground_models.Trial, playground_models.TrialAsked)
     post("/playground/plan", playground.plan, playground_models.AdditionAnswer, playground_models.NamedQuery)
     post("/queries", playground.add_query, playground_models.QueryMade, playground_models.AdditionAsked)
-    route("/queries/{query}", playground.remove_query, playground_models.QueryMade, 403, 404, 409, method="DELETE")
+    route("/queries/{query}", playground.remove_query, playground_models.QueryMade, 404, 409, method="DELETE")
 
 
 def _add_connector_routes(route: Callable[..., None], connectors: ConnectorRoutes) -> None:
@@ -156,22 +166,22 @@ def _add_connector_routes(route: Callable[..., None], connectors: ConnectorRoute
     ):
         route(f"/{role}", all_, connector_models.Connectors, 304)
         route(f"/{role}/{{name}}", one, connector_models.ConnectorAnswer, 304, 404)
-        route(f"/{role}/{{name}}/pause", paused, connector_models.ConnectorAnswer, 403, 404, method="POST")
-        route(f"/{role}/{{name}}/resume", resumed, connector_models.ConnectorAnswer, 403, 404, method="POST")
+        route(f"/{role}/{{name}}/pause", paused, connector_models.ConnectorAnswer, 404, method="POST")
+        route(f"/{role}/{{name}}/resume", resumed, connector_models.ConnectorAnswer, 404, method="POST")
 
 
 def _add_governor_routes(route: Callable[..., None], governor: GovernorRoutes) -> None:
     route("/governor", governor.governor, governor_models.GovernorAnswer, 304)
-    route("/governor", governor.change_governor, governor_models.DialSet, 403, 408, 413, 415, method="PATCH",
+    route("/governor", governor.change_governor, governor_models.DialSet, 408, 413, 415, method="PATCH",
           openapi_extra=_body({JSON: {"schema": governor_models.GovernorChanged.model_json_schema()}}))  # fmt: skip
     route("/governor/history", governor.governor_history, governor_models.GovernorHistory, 304)
 
 
 def _add_console_routes(route: Callable[..., None], console: ConsoleRoutes) -> None:
     route("/session", console.session, pipeline_models.Session)
-    route("/session", console.begin_session, None, 403, 408, 413, 415, method="POST", status_code=204,
+    route("/session", console.begin_session, None, 408, 413, 415, method="POST", status_code=204,
           openapi_extra=_body({JSON: {"schema": pipeline_models.SessionAsked.model_json_schema()}}))  # fmt: skip
-    route("/session", console.end_session, None, 403, method="DELETE", status_code=204)
+    route("/session", console.end_session, None, method="DELETE", status_code=204)
     route("/", console.console, None, response_class=HTMLResponse, include_in_schema=False)
     route("/console/{file}", console.console_file, None, response_class=Response, include_in_schema=False)
 

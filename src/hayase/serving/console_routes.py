@@ -107,7 +107,7 @@ class ConsoleRoutes:
 
     def _is_open(self, request: Request) -> bool:
         assert self.sessions is not None
-        return self.sessions.is_open(_host(request), request.headers.getlist("cookie"))
+        return self.sessions.holder(_host(request), request.headers.getlist("cookie")) is not None
 
     async def begin_session(self, request: Request) -> Response:
         """Begin a session of a browser: with the token, a cookie is set that stands for it, for twelve hours."""
@@ -118,9 +118,10 @@ class ConsoleRoutes:
         asked = read_as(body, SessionAsked)
         headers = {"Cache-Control": "no-store"}
         if self.sessions is not None:
-            if not self.sessions.is_token(asked.token):
+            holder = self.sessions.tokens.holder(asked.token)
+            if holder is None:
                 raise Problem(401, "this is not the token of this server", {"WWW-Authenticate": "Bearer"})
-            headers["Set-Cookie"] = self.sessions.cookie(_host(request))
+            headers["Set-Cookie"] = self.sessions.cookie(_host(request), holder.name)
         return Response(status_code=204, headers=headers)
 
     async def end_session(self, request: Request) -> Response:

@@ -1,10 +1,10 @@
 """The middleware around all routes: it admits requests, bounds their bodies and answers, and turns errors into problems.
 
 It checks, in this order: the number of concurrent requests, the length of the address and of the headers, the Host (against
-DNS rebinding), the token or the session of a browser, and the origin of requests that change something. A session counts only
-for requests from pages of this server. The body is counted while it is read, and the
-connection of a client that does not read its answer is closed. `/health` is answered however many requests there are. An
-error of a route becomes a problem; no traceback is sent.
+DNS rebinding), the token or the session of a browser and its role, whether anything may be changed here, and the origin of
+requests that change something. A session counts only for requests from pages of this server. The body is counted while it is
+read, and the connection of a client that does not read its answer is closed. `/health` is answered however many requests there
+are. An error of a route becomes a problem; no traceback is sent.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from starlette.requests import ClientDisconnect
 
 from hayase.core.addresses import host_name
 from hayase.core.data_classes import dataclass
+from hayase.core.tokens import Role, TokenHolder
 from hayase.serving.body_admission import Body, Incoming, too_long
 from hayase.serving.problems import LOGGER, PROBLEM_JSON, Problem, busy, problem_of
+from hayase.serving.roles import role_needed
 from hayase.serving.server_figures import HttpFigures
 from hayase.serving.sessions import Sessions
 
@@ -33,6 +35,10 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _SAFE = ("GET", "HEAD")
+_READ_ONLY = (
+    "this is a replica, which only reads; send what changes something to the server of the pipeline itself, which "
+    "`hayase run --serve` starts, or use the command line where its home is"
+)
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
 
 
@@ -64,6 +70,8 @@ class Limits:
     threads: int = 4
     """Threads that read and write the disk."""
     heartbeat: float = 15.0
+    freshness: float = 5.0
+    """For what a request wants to be at least as fresh as."""
 
 
 class Guard:
@@ -77,9 +85,10 @@ class Guard:
         sessions: Sessions | None = None,
         hosts: Iterable[str] = (),
         is_open: Callable[[str], bool] = lambda path: False,
+        is_read_only: bool = False,
     ):
         self._app, self._limits, self._figures = app, limits, figures
-        self._sessions, self._is_open = sessions, is_open
+        self._sessions, self._is_open, self._is_read_only = sessions, is_open, is_read_only
         self._hosts = frozenset({"localhost", *(host.lower() for host in hosts)})
         self._known: dict[bytes, bool] = {}
         self._incoming = Incoming(limits.bodies, limits.held)
@@ -163,10 +172,16 @@ class Guard:
                 "or start it with that name among its hosts",
             )
         safe = scope["method"] in _SAFE
-        if self._sessions is not None and not self._is_open(scope["path"]):
-            own_page = _is_own_page(origin, site, host, safe)
-            if authorization is not None or not (own_page and self._sessions.is_open(host.decode("latin-1"), cookies)):
-                _check_token(self._sessions, authorization)
+        if not self._is_open(scope["path"]):
+            needed = role_needed(scope["method"], scope["path"])
+            if self._sessions is not None:
+                own_page = _is_own_page(origin, site, host, safe)
+                holder = None
+                if authorization is None and own_page:
+                    holder = self._sessions.holder(host.decode("latin-1"), cookies)
+                _check_role(holder or _holder(self._sessions, authorization), needed, scope)
+            if self._is_read_only and needed != "read":
+                raise Problem(403, _READ_ONLY)
         if not safe and not _same_origin(origin, site, host):
             raise Problem(403, "a page from elsewhere may not change anything here; send the request from a program")
         if length.isdigit() and int(length[:20]) > limits.body:
@@ -182,13 +197,29 @@ class Guard:
         return known
 
 
-def _check_token(sessions: Sessions, authorization: bytes | None) -> None:
+def _holder(sessions: Sessions, authorization: bytes | None) -> TokenHolder:
     kind, _, token = (authorization or b"").partition(b" ")
-    if not sessions.is_token(token.strip().decode("latin-1")) or kind.lower() != b"bearer":
+    holder = sessions.tokens.holder(token.strip().decode("latin-1"))
+    if holder is None or kind.lower() != b"bearer":
         raise Problem(
             401, "this server asks for its token; send it as Authorization: Bearer TOKEN",
             {"WWW-Authenticate": "Bearer"},
         )  # fmt: skip
+    return holder
+
+
+def _check_role(holder: TokenHolder, needed: Role, scope: Scope) -> None:
+    if needed not in holder.roles:
+        LOGGER.warning('%s %s was refused: the token "%s" has no role %s', *_what(scope), holder.name, needed)
+        has = ", ".join(sorted(holder.roles))
+        raise Problem(403, f'this needs the role {needed}, and the token "{holder.name}" has only: {has}')
+    if needed != "read":
+        LOGGER.info('%s %s by the token "%s"', *_what(scope), holder.name)
+
+
+def _what(scope: Scope) -> tuple[str, str]:
+    """Return method and path of a request for the log, on one line."""
+    return scope["method"], scope["path"].encode("ascii", "backslashreplace").decode()[:200]
 
 
 def _has_body(scope: Scope) -> bool:

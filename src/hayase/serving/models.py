@@ -508,6 +508,13 @@ class OperationMade(_Model):
     takes_effect: str = Field(examples=["at the next batch"])
 
 
+class ReplicaLag(_Model):
+    """How far a replica is behind its home."""
+
+    batches: int = Field(description="Batches that are committed and not shown here yet.")
+    seconds: float = Field(description="For how long there have been such.")
+
+
 class Health(_Model):
     """The condition of the pipeline."""
 
@@ -520,4 +527,8 @@ class Health(_Model):
     committed_at: str | None = Field(description="When the last batch was committed.")
     lag: dict[str, dict[str, int]] = Field(
         description="Records that each stage has not yet read, by stream.", examples=[{"spend": {"orders": 0}}]
+    )
+    versions: dict[str, int] = Field(description="The version of each lane that is served.", examples=[{"main": 12}])
+    behind: ReplicaLag | None = Field(
+        description="In a replica: how far it is behind the newest manifests of the home; null in the pipeline's own server."
     )

@@ -15,7 +15,7 @@ from hayase.serving.problems import PROBLEM_JSON
 __all__ = ["describe", "docs_page", "problems"]
 
 ABOUT = """
-Tables, streams and queries of a running pipeline.
+Tables, streams and queries of a pipeline, served by its own process or, read-only, by a replica (`hayase serve`).
 
 **Names** are those of the declaration. **Times** are ISO text (`2026-01-31T12:00:00Z`; without a zone UTC is meant) or
 whole numbers: microseconds, or the unit of the query's integer time column. **Numbers** are written in full.
@@ -25,10 +25,14 @@ whole numbers: microseconds, or the unit of the query's integer time column. **N
 value: `5` is the number and `%225%22` the text. Use it for parts that are not text, and for text that a path cannot contain:
 `%22..%22`, `%22%22`.
 
-**How fresh.** Answers carry `Hayase-State` (running, stopping or failed), `Hayase-Committed-At` (the time of the last
+**How fresh.** Answers carry `Hayase-State` (running, stopping, stopped or failed), `Hayase-Versions` (the version of each lane,
+such as `main=12`; that of an append also says where its records end), `Hayase-Committed-At` (the time of the last
 commit that the answer is sure to contain) and `Hayase-Clock` (the event time before which all records but late ones are
 processed). While a pipeline starts, requests for data are answered with 503 and `Retry-After`. `ETag` changes with the
-content; send it back as `If-None-Match` and an unchanged answer is 304.
+content; send it back as `If-None-Match` and an unchanged answer is 304. With `?at_least=` the `Hayase-Versions` of another
+answer, whichever server gave it, an answer is at least as fresh, or after some seconds 503 with `Retry-After`.
+
+**Tokens** have roles: `read`, `append`, or with `operate` everything. A server without tokens listens at loopback addresses only.
 
 **Errors** are `application/problem+json`; `detail` says what to do. Query parameters that a route does not know are errors.
 """
@@ -36,6 +40,7 @@ content; send it back as `If-None-Match` and an unchanged answer is 304.
 _EVERYWHERE = {
     400: "The request cannot be read.",
     401: "The server requires a token, and the request has none or a wrong one.",
+    403: "The token has no role for this, this is a replica, or a page of another origin sent the request.",
     414: "The address is too long.",
     421: "The Host of the request is not a name of this server.",
     422: "A parameter is invalid.",
@@ -45,7 +50,6 @@ _EVERYWHERE = {
 }
 _SPECIAL = {
     304: "The content is still the one that `If-None-Match` names.",
-    403: "A page of another origin sent the request.",
     404: "There is nothing of that name, or no such key.",
     408: "The body did not arrive in time.",
     409: "Not possible in this state: the stream is finished, the time is not final yet, the number is not the next one.",
@@ -55,7 +59,8 @@ _SPECIAL = {
 }
 _HEADERS: Mapping[str, Any] = {
     "ETag": {"description": "Changes with the content.", "schema": {"type": "string"}},
-    "Hayase-State": {"description": "running, stopping or failed.", "schema": {"type": "string"}},
+    "Hayase-State": {"description": "running, stopping, stopped or failed.", "schema": {"type": "string"}},
+    "Hayase-Versions": {"description": "The version of each lane.", "schema": {"type": "string"}},
     "Hayase-Committed-At": {
         "description": "The time of the last commit that the answer is sure to contain.",
         "schema": {"type": "string"},
@@ -65,6 +70,11 @@ _HEADERS: Mapping[str, Any] = {
         "schema": {"type": "string"},
     },
 }
+
+_AT_LEAST: Mapping[str, Any] = {
+    "name": "at_least", "in": "query", "required": False, "schema": {"type": "string"},
+    "description": "The Hayase-Versions of another answer: this one is at least as fresh.",
+}  # fmt: skip
 
 
 def problems(*special: int) -> dict[int | str, dict[str, Any]]:
@@ -87,6 +97,10 @@ def describe(app: FastAPI, secured: bool) -> dict[str, Any]:
     schemas = components.setdefault("schemas", {})
     for model in (ProblemAnswer, QueryChange):
         schemas[model.__name__] = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    for path, operations in description["paths"].items():
+        for method, operation in operations.items():
+            if "304" in operation["responses"] or (method == "post" and path == "/tables/{table}"):
+                operation.setdefault("parameters", []).append(_AT_LEAST)
     if secured:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         description["security"] = [{"token": []}]

@@ -22,7 +22,7 @@ from hayase.serving.fan_out import event
 from hayase.serving.live_figures import LiveFigures
 from hayase.serving.openapi import docs_page
 from hayase.serving.problems import busy
-from hayase.serving.route_support import RequestWorkers, answer
+from hayase.serving.route_support import RequestWorkers, answer, event_headers
 from hayase.serving.service import CommittedStatus, Service
 
 __all__ = ["PipelineRoutes"]
@@ -67,7 +67,7 @@ class PipelineRoutes:
         first = event("pipeline", await self.live.newest())
         return StreamingResponse(
             self._events(first, wait), media_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Hayase-State": now.state},
+            headers=event_headers(now),
         )  # fmt: skip
 
     async def _events(self, first: bytes, wait: float | None) -> AsyncIterator[bytes]:
@@ -95,8 +95,9 @@ class PipelineRoutes:
         return orjson.dumps({"name": node.name, "kind": node.kind, "declaration": declared, "explain": explained})
 
     async def health(self) -> Response:
-        """The condition of the pipeline: 200 while it is running or stopping, else 503 with the reason: it is starting, recovering
-        from the loss of a process, stalled (records wait and nothing is committed), or has failed."""
+        """The condition of the pipeline: 200 while it is running or stopping, in a replica also while it is stopped; else 503 with
+        the reason: it is starting, recovering from the loss of a process, stalled (records wait and nothing is committed), or has
+        failed. A replica says how far it is behind."""
         now = self.service.status.now
         well = now.state in WELL
         lag = await self.desk.run_health(self.service.lags, now) if now.is_open else {}
@@ -106,7 +107,11 @@ class PipelineRoutes:
             "notice": now.condition.notice,
             "version": now.manifest.version,
             "committed_at": now.committed_at,
+            "versions": now.manifest.lanes,
             "lag": lag,
+            "behind": None
+            if now.behind is None
+            else {"batches": now.behind.batches, "seconds": round(now.behind.seconds(time.monotonic()), 3)},
         }
         headers = {"Cache-Control": "no-store", "Hayase-State": now.state} | ({} if well else {"Retry-After": "1"})
         return Response(orjson.dumps(health), 200 if well else 503, headers, JSON)

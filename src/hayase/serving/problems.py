@@ -28,6 +28,7 @@ from hayase.core.errors import (
     StreamFinished,
     UnknownName,
 )
+from hayase.engine.results.committed_results import MovedOn
 from hayase.tables.payloads import UnfitParameter
 from hayase.tables.table import TooOld
 
@@ -100,7 +101,7 @@ def _is_temporary(error: BaseException) -> bool:
     """Whether an error is temporary: a full disk, results that change while they are read."""
     if isinstance(error, StreamError):
         return not isinstance(error, DamagedSegment)
-    return type(error) is HayaseError
+    return type(error) is HayaseError or isinstance(error, MovedOn)
 
 
 def _without_surrogates(text: str) -> str:

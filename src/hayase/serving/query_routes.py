@@ -17,7 +17,6 @@ from starlette.responses import Response, StreamingResponse
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.schemas import ddl
 from hayase.engine.results.lifespans import own_columns
-from hayase.engine.results.lifetime_samples import Timeline
 from hayase.engine.results.live_results import Cursor
 from hayase.serving.change_feeds import ChangeFeeds, Listener
 from hayase.serving.commit_signal import UNCHANGED, CommitSignal
@@ -25,7 +24,7 @@ from hayase.serving.fan_out import HEARTBEAT
 from hayase.serving.json_rows import json_text, lifetime_rows, plain_rows
 from hayase.serving.parameters import Limit, Name, instant_of, time_of
 from hayase.serving.problems import Problem, busy, problem_of
-from hayase.serving.route_support import RequestWorkers, answer
+from hayase.serving.route_support import RequestWorkers, answer, event_headers
 from hayase.serving.service import CommittedStatus, Service
 
 __all__ = ["QueryRoutes"]
@@ -120,7 +119,7 @@ class QueryRoutes:
     def _lifetimes(
         self, name: str, start: str | None, end: str | None, limit: int, bins: int, now: CommittedStatus
     ) -> bytes:
-        results = Timeline(self.service.query(name, now).log)
+        results = self.service.timeline(name, now)
         scale, known = results.log.declaration.time_scale, results.bounds()
         asked = [None if text is None else instant_of(text, scale) for text in (start, end)]
         if known is None:
@@ -181,11 +180,11 @@ class QueryRoutes:
         listener = await self.desk.run(self._listener, query, last_event_id or since, now)
         return StreamingResponse(
             self._events(listener, wait), media_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Hayase-State": now.state},
+            headers=event_headers(now),
         )  # fmt: skip
 
     def _listener(self, name: str, since: str | None, now: CommittedStatus) -> Listener:
-        results = self.service.query(name, now)
+        results = self.service.growing(name, now)
         if since == "start":
             changes = results.changes_from_start()
         else:

@@ -16,12 +16,13 @@ from starlette.responses import Response
 
 from hayase.core.times import instant_text
 from hayase.serving.bodies import JSON
+from hayase.serving.freshness import VERSIONS, versions_text
 from hayase.serving.guard import Limits
 from hayase.serving.problems import Problem, busy
 from hayase.serving.server_figures import HttpFigures
 from hayase.serving.service import CommittedStatus
 
-__all__ = ["Abandoned", "RequestWorkers", "answer", "is_known"]
+__all__ = ["Abandoned", "RequestWorkers", "answer", "event_headers", "is_known"]
 
 _T = TypeVar("_T")
 _time_text = lru_cache(maxsize=256)(instant_text)
@@ -187,6 +188,7 @@ def answer(request: Request, body: bytes, now: CommittedStatus, stage: str | Non
     tag = f'"{xxhash.xxh3_128_hexdigest(body)}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache", "Hayase-State": now.state}
     if now.manifest.version:
+        headers[VERSIONS] = versions_text(now.manifest)
         headers["Hayase-Committed-At"] = _time_text(now.manifest.committed_at)
     clock = None if stage is None else now.clock(stage)
     if clock is not None:
@@ -194,6 +196,12 @@ def answer(request: Request, body: bytes, now: CommittedStatus, stage: str | Non
     if request.method == "GET" and is_known(tag, request.headers.get("if-none-match")):
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type=JSON)
+
+
+def event_headers(now: CommittedStatus) -> dict[str, str]:
+    """Return the headers of a stream of events that begins now."""
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Hayase-State": now.state}
+    return headers | ({VERSIONS: versions_text(now.manifest)} if now.manifest.version else {})
 
 
 def is_known(tag: str, known: str | None) -> bool:

@@ -16,8 +16,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import uvicorn
+from fastapi import FastAPI
 
-from hayase.core.addresses import Address, check_token, listening
+from hayase.core.access import OPEN, Access
+from hayase.core.addresses import Address, listening
 from hayase.core.clock import now_us
 from hayase.core.errors import EnvironmentUnfit
 from hayase.core.log_files import rotated_file
@@ -31,7 +33,7 @@ from hayase.serving.route_support import RequestWorkers
 from hayase.serving.service import Service, Status, TablesOfHome
 from hayase.streams.durable import make_directory
 
-__all__ = ["Address", "Server", "serving"]
+__all__ = ["Address", "Server", "served_at", "serving"]
 
 _GRACE = 5
 """Seconds for requests to end when the server stops."""
@@ -40,13 +42,13 @@ _GRACE = 5
 class Server:
     """A running server."""
 
-    def __init__(self, address: Address, status: Status):
-        self.address, self.status = address, status
+    def __init__(self, address: Address, status: Status, has_tls: bool = False):
+        self.address, self.status, self.has_tls = address, status, has_tls
 
     @property
     def url(self) -> str:
         """The URL of the server, without a path."""
-        return f"http://{self.address}"
+        return f"{'https' if self.has_tls else 'http'}://{self.address}"
 
 
 @contextlib.contextmanager
@@ -56,7 +58,7 @@ def serving(
     *,
     tables: TablesOfHome | None = None,
     status: Status | None = None,
-    token: str | None = None,
+    access: Access = OPEN,
     hosts: Iterable[str] = (),
     clock: Callable[[], int] = now_us,
     limits: Limits | None = None,
@@ -67,27 +69,36 @@ def serving(
     """
     wanted = Address.from_text(address)
     status = status or Status()
-    check_token(token)
-    with listening(wanted, token) as listener, _logging(home):
-        actual = Address(wanted.host, listener.getsockname()[1])
+    access.check()
+    with listening(wanted, access.is_secured) as listener, _logging(home):
         service = Service(home, clock, tables, status)
-        app = create_app(service, limits=limits, token=token, hosts=[wanted.host, *hosts])
-        kind = connection_kind()
-        config = uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False, lifespan="off", loop="asyncio", ws="none",
-            http=kind, h11_max_incomplete_event_size=MOST_HEAD, timeout_keep_alive=IDLE_SECONDS,
-            limit_concurrency=most_connections() if kind == "h11" else None,  # our connection class enforces the limit itself
-            timeout_graceful_shutdown=_GRACE, proxy_headers=False,
-        )  # fmt: skip
-        thread = _Thread(uvicorn.Server(config), listener, app.state.desk, app.state.live)
-        thread.begin()
-        server = Server(actual, status)
-        LOGGER.info("serving at %s", server.url)
-        try:
+        app = create_app(service, limits=limits, access=access, hosts=[wanted.host, *hosts])
+        with served_at(listener, app, access):
+            server = Server(Address(wanted.host, listener.getsockname()[1]), status, access.certificate is not None)
+            LOGGER.info("serving at %s", server.url)
             yield server
-        finally:
-            thread.end()
             LOGGER.info("stopped serving at %s", server.url)
+
+
+@contextlib.contextmanager
+def served_at(listener: socket.socket, app: FastAPI, access: Access = OPEN) -> Iterator[None]:
+    """Serve an application at a listening socket inside the block, by TLS if there is a certificate."""
+    certificate = access.open_certificate()
+    kind = connection_kind()
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, server_header=False, lifespan="off", loop="asyncio", ws="none",
+        http=kind, h11_max_incomplete_event_size=MOST_HEAD, timeout_keep_alive=IDLE_SECONDS,
+        limit_concurrency=most_connections() if kind == "h11" else None,  # our connection class enforces the limit itself
+        timeout_graceful_shutdown=_GRACE, proxy_headers=False,
+    )  # fmt: skip
+    config.load()
+    config.ssl = None if certificate is None else certificate.context
+    thread = _Thread(uvicorn.Server(config), listener, app.state.desk, app.state.live)
+    thread.begin()
+    try:
+        yield
+    finally:
+        thread.end()
 
 
 class _Thread:

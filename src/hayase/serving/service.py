@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hayase.core.data_classes import dataclass
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
@@ -21,16 +21,20 @@ from hayase.engine.condition import Condition, State
 from hayase.engine.definition.definitions import Definition, latest, load
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs, declared_streams
+from hayase.engine.results.lifetime_samples import Timeline
 from hayase.engine.results.live_results import Live
 from hayase.serving.problems import RETRY_AFTER, Problem
-from hayase.streams import StreamLog
+from hayase.streams import Index, StreamLog
 from hayase.streams.appends import Accepted, append_conformed
 from hayase.streams.log import UNKNOWN
 from hayase.streams.records import Conformed
 from hayase.streams.schema_evolution import stored_declaration
 from hayase.tables.table import Table
 
-__all__ = ["CommittedStatus", "Service", "State", "Status", "TablesOfHome"]
+if TYPE_CHECKING:
+    from hayase.relations.versions import Versions
+
+__all__ = ["Behind", "CommittedStatus", "Service", "State", "Status", "TablesOfHome"]
 
 
 class TablesOfHome(Protocol):
@@ -44,6 +48,18 @@ class TablesOfHome(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Behind:
+    """How far a replica is behind the newest manifests of its home: batches, and since when by a monotonic clock in seconds."""
+
+    batches: int = 0
+    since: float | None = None
+
+    def seconds(self, monotonic: float) -> float:
+        """Return for how long it has been behind."""
+        return 0.0 if self.since is None else max(0.0, monotonic - self.since)
+
+
+@dataclass(frozen=True, slots=True)
 class CommittedStatus:
     """The condition of a pipeline and its last complete commit, as one value."""
 
@@ -53,6 +69,10 @@ class CommittedStatus:
     """Whether everything that the manifest commits is published, so that it can be served."""
     committed_monotonic: float | None = None
     """When this process committed its last batch, by a monotonic clock in seconds."""
+    versions: Versions | None = None
+    """In a replica: exactly what it reads, with tables that are open at these versions."""
+    behind: Behind | None = None
+    """In a replica: what it does not show yet."""
 
     @property
     def state(self) -> State:
@@ -132,6 +152,12 @@ class Status:
             self.now = replace(self.now, manifest=manifest, is_open=True, committed_monotonic=time.monotonic())
         self._notify()
 
+    def follow(self, now: CommittedStatus) -> None:
+        """Set everything, as a replica does that follows the pipeline from another process."""
+        with self._lock:
+            self.now = now
+        self._notify()
+
     def _notify(self) -> None:
         for call in self._subscribers:
             call()
@@ -139,6 +165,12 @@ class Status:
 
 class Service:
     """Reads and appends for the routes. All methods may be called from many threads, and may wait for the disk."""
+
+    is_read_only = False
+    """Whether requests that change something are refused."""
+    reads_at_once = False
+    """Whether a row is read in the thread of the event loop: to give it to another thread takes longer than to read it, but there
+    nothing else may wait for the disk or for a lock of the pipeline."""
 
     def __init__(self, home: Home, clock: Callable[[], int], tables: TablesOfHome | None, status: Status):
         self.home, self.clock, self.tables, self.status = home, clock, tables, status
@@ -170,7 +202,7 @@ class Service:
         return definition
 
     # -- tables ---------------------------------------------------------------------------------------------------------
-    def table_names(self) -> list[str]:
+    def table_names(self, now: CommittedStatus) -> list[str]:
         """Return the names of the tables."""
         return list(self.tables.names()) if self.tables is not None else []
 
@@ -200,8 +232,8 @@ class Service:
             )  # fmt: skip
         return definition.declaration.stream(name)
 
-    def readable(self, name: str, now: CommittedStatus) -> StreamLog:
-        """Return the log of a stream whose records can be shown: a declared one, or the output of a stage."""
+    def readable(self, name: str, now: CommittedStatus) -> tuple[StreamLog, Index | None]:
+        """Return the log of a stream whose records can be shown, a declared one or the output of a stage, and its index."""
         streams = {
             stream: found
             for stream, found in declared_streams(self.definition(now).without_build()).items()
@@ -209,7 +241,8 @@ class Service:
         }
         if name not in streams:
             raise UnknownName("stream", name, streams)
-        return self.log(streams[name])
+        log = self.log(streams[name])
+        return log, log.index() if log.path.exists() else None
 
     def log(self, declaration: StreamDeclaration) -> StreamLog:
         """Return the log of a stream."""
@@ -254,6 +287,18 @@ class Service:
 
     def query(self, name: str, now: CommittedStatus) -> Live:
         """Return the results of a query."""
+        return Live(self.results_log(name, now))
+
+    def growing(self, name: str, now: CommittedStatus) -> Live:
+        """Return the results of a query for one who follows them while they grow."""
+        return self.query(name, now)
+
+    def timeline(self, name: str, now: CommittedStatus) -> Timeline:
+        """Return the results of a query as a timeline draws them."""
+        return Timeline(self.results_log(name, now))
+
+    def results_log(self, name: str, now: CommittedStatus) -> StreamLog:
+        """Return the log of the results of a query."""
         queries = self.queries(now)
         if name not in queries:
             raise UnknownName("query", name, queries)
@@ -261,4 +306,4 @@ class Service:
         stored = stored_declaration(log.path)
         if stored is not None and stored.mark is not None and stored.declaration.schema != log.declaration.schema:
             log = self.log(stored.declaration)  # a version that has replaced this one just now
-        return Live(log)
+        return log

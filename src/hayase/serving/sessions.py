@@ -1,8 +1,8 @@
 """Sessions of browsers: a cookie in place of the token, for pages that cannot send an Authorization header.
 
-A page sends the token once, to `POST /session`, and gets a cookie that scripts cannot read. The cookie holds when it ends and a
-MAC of that under the token: nothing is stored, it survives a restart of the server, and another token makes it invalid. It is
-accepted only from pages of this server itself; who may send which request is decided in `guard`.
+A page sends a token once, to `POST /session`, and gets a cookie that scripts cannot read. The cookie holds when it ends, the name
+of the token, and a MAC of both under the token: nothing is stored, it survives a restart of the server, and another token makes
+it invalid. It is accepted only from pages of this server itself; who may send which request is decided in `guard`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
 
+from hayase.core.tokens import TokenHolder, Tokens
+
 __all__ = ["Sessions", "ended"]
 
 SECONDS = 12 * 3600
@@ -20,42 +22,45 @@ _PURPOSE = b"hayase session until "
 
 
 class Sessions:
-    """The sessions of a server with a token; `clock` gives the wall-clock time in microseconds.
+    """The sessions of a server with tokens; `clock` gives the wall-clock time in microseconds. With `secure`, cookies are sent
+    over TLS only.
 
-    >>> sessions = Sessions("a-secret-of-16-characters", lambda: 0)
-    >>> cookie = sessions.cookie("127.0.0.1:8421")
+    >>> sessions = Sessions(Tokens("a-secret-of-16-characters"), lambda: 0)
+    >>> cookie = sessions.cookie("127.0.0.1:8421", "token")
     >>> cookie.partition(";")[2]
     ' Path=/; Max-Age=43200; HttpOnly; SameSite=Strict'
-    >>> sessions.is_open("127.0.0.1:8421", [cookie.partition(";")[0]]), sessions.is_open("127.0.0.1:8422", ["x=1"])
-    (True, False)
+    >>> sessions.holder("127.0.0.1:8421", [cookie.partition(";")[0]]).name, sessions.holder("127.0.0.1:8422", ["x=1"])
+    ('token', None)
     """
 
-    def __init__(self, token: str, clock: Callable[[], int]):
-        self._token, self._clock = token.encode(), clock
+    def __init__(self, tokens: Tokens, clock: Callable[[], int], secure: bool = False):
+        self.tokens, self._clock, self._secure = tokens, clock, secure
 
-    def is_token(self, text: str) -> bool:
-        """Whether a text is the token; the time that this takes says nothing about it."""
-        return hmac.compare_digest(text.encode("utf-8", "surrogatepass"), self._token)
-
-    def cookie(self, host: str) -> str:
-        """Return the Set-Cookie header that begins a session with the server at `host`."""
+    def cookie(self, host: str, name: str) -> str:
+        """Return the Set-Cookie header that begins a session of the holder of a token with the server at `host`."""
         end = self._clock() // 1_000_000 + SECONDS
-        return _header(host, f"{end}.{self._seal(end)}", SECONDS)
+        value = f"{end}.{name}.{self._seal(end, name)}"
+        return _header(host, value, SECONDS) + ("; Secure" if self._secure else "")
 
-    def is_open(self, host: str, cookies: Iterable[str]) -> bool:
-        """Whether the Cookie headers of a request to `host` have a session that has not ended."""
+    def holder(self, host: str, cookies: Iterable[str]) -> TokenHolder | None:
+        """Return who has a session that has not ended, by the Cookie headers of a request to `host`; None if nobody has."""
         for header in cookies:
             try:
                 morsel = SimpleCookie(header).get(_name(host))
             except CookieError:
                 continue
-            end, _, seal = (morsel.value if morsel is not None else "").partition(".")
-            if end.isascii() and end.isdigit() and len(end) <= 18 and hmac.compare_digest(seal, self._seal(int(end))):
-                return int(end) > self._clock() // 1_000_000
-        return False
+            parts = (morsel.value if morsel is not None else "").split(".")
+            if len(parts) != 3 or not (parts[0].isascii() and parts[0].isdigit() and len(parts[0]) <= 18):
+                continue
+            end, known = int(parts[0]), self.tokens.named(parts[1])
+            if known is not None and hmac.compare_digest(parts[2].encode(), self._seal(end, parts[1]).encode()):
+                return known[1] if end > self._clock() // 1_000_000 else None
+        return None
 
-    def _seal(self, end: int) -> str:
-        return hmac.new(self._token, _PURPOSE + b"%d" % end, sha256).hexdigest()
+    def _seal(self, end: int, name: str) -> str:
+        known = self.tokens.named(name)
+        token = b"" if known is None else known[0].encode()
+        return hmac.new(token, _PURPOSE + f"{end} {name}".encode(), sha256).hexdigest()
 
 
 def ended(host: str) -> str:

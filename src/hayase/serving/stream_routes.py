@@ -14,6 +14,7 @@ from starlette.responses import Response
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.times import BEGINNING, END, duration_text, instant_text
 from hayase.serving.bodies import ARROW, JSON, NDJSON, content_type, records_in
+from hayase.serving.freshness import VERSIONS, versions_text
 from hayase.serving.json_rows import json_text, plain_rows
 from hayase.serving.parameters import Limit, Name, append_key
 from hayase.serving.problems import Problem
@@ -81,8 +82,7 @@ class StreamRoutes:
         return answer(request, await self.desk.run(self._records, stream, before, limit, now), now)
 
     def _records(self, name: str, before: int | None, limit: int, now: CommittedStatus) -> bytes:
-        log = self.service.readable(name, now)
-        index = log.index() if log.path.exists() else None
+        log, index = self.service.readable(name, now)
         start, next_ = (0, 0) if index is None else (index.start, index.next)
         end = next_ if before is None else max(start, min(before, next_))
         first = max(start, end - limit)
@@ -127,7 +127,7 @@ class StreamRoutes:
         declared = await self.desk.run(self.service.stream, stream, now)
         body = await self.desk.body(request)
         work = self._try_append if dry_run else self._append
-        return await self.desk.run_body(request, len(body), work, declared, body, kind, key)
+        return await self.desk.run_body(request, len(body), work, declared, body, kind, key, now)
 
     def _append(
         self,
@@ -136,13 +136,16 @@ class StreamRoutes:
         body: bytes,
         kind: str,
         key: tuple[str, int] | None,
+        now: CommittedStatus,
     ) -> Response:
         conformed = records_in(body, kind, declared, self.service.clock(), check=check)
         check()  # from here on the append is carried out, even if the client has gone
         done = self.service.append(declared, conformed, key)
         placed = done.next > done.first
         first, next_ = (done.first, done.next) if placed else (None, None)
-        return _appended(conformed, done.accepted, done.refused, first, next_, done.repeated)
+        told = _appended(conformed, done.accepted, done.refused, first, next_, done.repeated)
+        told.headers[VERSIONS] = versions_text(now.manifest, {declared.name: done.next} if placed else {})
+        return told
 
     def _try_append(
         self,
@@ -151,6 +154,7 @@ class StreamRoutes:
         body: bytes,
         kind: str,
         key: tuple[str, int] | None,
+        now: CommittedStatus,
     ) -> Response:
         conformed = records_in(body, kind, declared, self.service.clock(), check=check)
         if self.service.log(declared).index().finished:

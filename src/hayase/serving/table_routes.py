@@ -44,7 +44,7 @@ class TableRoutes:
     async def tables(self, request: Request) -> Response:
         """The names of all tables."""
         now = self.service.committed_status()
-        names = await self.desk.run(self.service.table_names)
+        names = await self.desk.run(self.service.table_names, now)
         return answer(request, orjson.dumps({"tables": names}), now)
 
     async def table(self, request: Request, table: Name) -> Response:
@@ -82,7 +82,10 @@ class TableRoutes:
         key = key_in(raw, _flag(asked.get("json")))
         columns, as_of = column_names(asked.get("columns")), asked.get("as_of")
         instant = None if as_of is None else instant_of(as_of)
-        body = await self.desk.run(self._get, name, key, columns, instant, now)
+        if self.service.reads_at_once:
+            body = self._get(name, key, columns, instant, now)
+        else:
+            body = await self.desk.run(self._get, name, key, columns, instant, now)
         return answer(request, body, now, name)
 
     def _get(

@@ -6,7 +6,8 @@ A run has only entries to put, so an entry is that of the runs, or else that of 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from hayase.core.data_classes import dataclass
 from hayase.tables.stores import ReadableStore, Result, View
@@ -30,13 +31,20 @@ class _StagedView:
         return [stored if value is None else value for value, stored in pairs]
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        last = None
-        for key, value in heapq.merge(
-            self.runs.scan(start, stop), self.store.scan(start, stop), key=lambda item: item[0]
-        ):
-            if key != last:  # of equal keys, that of the runs comes first
-                yield key, value
-            last = key
+        return _merged(self.runs.scan(start, stop), self.store.scan(start, stop))
+
+    def scan_each(self, ranges: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+        for staged, stored in zip(self.runs.scan_each(ranges), self.store.scan_each(ranges)):
+            yield list(_merged(staged, stored)) if staged else stored
+
+
+def _merged(runs: Iterable[tuple[bytes, bytes]], store: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the items of both in order; of equal keys, that of the runs."""
+    last = None
+    for key, value in heapq.merge(runs, store, key=itemgetter(0)):
+        if key != last:  # that of the runs comes first
+            yield key, value
+        last = key
 
 
 class StagedStore:

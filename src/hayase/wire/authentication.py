@@ -12,10 +12,12 @@ import hmac
 import secrets
 
 from hayase.core.errors import HayaseError
+from hayase.core.tokens import SINGLE, Tokens
 
-__all__ = ["Refused", "Scram"]
+__all__ = ["Refused", "Scram", "Scrams"]
 
 _ROUNDS = 4096
+_MOST_KEPT = 1000
 
 
 class Refused(HayaseError):
@@ -47,6 +49,28 @@ class Scram:
         nonce = fields["r"] + secrets.token_urlsafe(18)
         answer = f"r={nonce},s={base64.b64encode(self._salt).decode()},i={_ROUNDS}"
         return answer, Exchange(self._stored, self._server, nonce, first[: len(first) - len(bare)], f"{bare},{answer}")
+
+
+class Scrams:
+    """What the server keeps of all tokens. With a file of tokens, the user of a client is the name of its token; a single token is
+    that of all other users."""
+
+    def __init__(self, tokens: Tokens):
+        self._tokens = tokens
+        self._kept: dict[str, Scram] = {}
+        self._unknown = Scram(secrets.token_urlsafe())
+
+    def of(self, user: str) -> tuple[Scram, frozenset[str]]:
+        """Return what proves that a client is a user, and the roles of its token; nobody can prove to be an unknown user."""
+        known = (self._tokens.named(user) if self._tokens.has_names else None) or self._tokens.named(SINGLE)
+        if known is None:
+            return self._unknown, frozenset()
+        token, holder = known
+        if token not in self._kept:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[token] = Scram(token)
+        return self._kept[token], holder.roles
 
 
 class Exchange:

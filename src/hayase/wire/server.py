@@ -14,11 +14,12 @@ import socket
 import ssl
 from pathlib import Path
 
+from hayase.core.access import OPEN, Access
 from hayase.core.data_classes import dataclass
 from hayase.relations.home_reader import HomeReader
 from hayase.relations.statement_runs import Limits as StatementLimits
 from hayase.wire import messages
-from hayase.wire.authentication import Refused, Scram
+from hayase.wire.authentication import Refused, Scrams
 from hayase.wire.dialect import FUNCTIONS
 from hayase.wire.messages import Garbled, Payload, read_message, read_startup
 from hayase.wire.session import Session
@@ -48,15 +49,14 @@ class Limits:
 class SqlServer:
     """A home over PostgreSQL's protocol."""
 
-    def __init__(
-        self, home: Path, *, token: str | None = None, tls: ssl.SSLContext | None = None, limits: Limits | None = None
-    ):
+    def __init__(self, home: Path, *, access: Access = OPEN, limits: Limits | None = None):
         self.limits = limits or Limits()
         bounds = StatementLimits(memory=self.limits.memory, threads=2, seconds=self.limits.seconds)
         self._home = HomeReader(home, bounds, functions=FUNCTIONS)
         self._workers = Workers(self.limits.threads)
-        self._scram = None if token is None else Scram(token)
-        self._tls = tls
+        tokens, certificate = access.open_tokens(), access.open_certificate()
+        self._scrams = None if tokens is None else Scrams(tokens)
+        self._tls = None if certificate is None else certificate.context
         self._sessions: dict[int, tuple[int, Session]] = {}
         self._connected = 0
         self._next = 0
@@ -80,8 +80,9 @@ class SqlServer:
                 first = await self._begun(reader, writer)
                 if first is None:
                     return
-                await self._admit(first, reader, writer)
-            await self._converse(first, reader, writer)
+                wishes = _wishes(first)
+                await self._admit(dict(wishes).get("user", ""), reader, writer)
+            await self._converse(wishes, reader, writer)
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, ssl.SSLError):
             pass  # the client has left, or does not go on
         except (Refused, Garbled, SqlError) as error:
@@ -117,29 +118,33 @@ class SqlServer:
         if known is not None and hmac.compare_digest(known[0].to_bytes(4, "big"), secret):
             known[1].cancel()
 
-    async def _admit(self, first: Payload, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _admit(self, user: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._connected > self.limits.connections:
             raise SqlError(
                 "53300", f"{self.limits.connections} clients are connected, which is the most", "try again later"
             )
-        if self._scram is None:
+        if self._scrams is None:
             return
+        scram, roles = self._scrams.of(user)
         writer.write(messages.authentication(_SASL, b"SCRAM-SHA-256\0\0"))
         kind, payload = await read_message(reader, messages.MOST_STARTUP)
         if kind != b"p" or payload.text() != "SCRAM-SHA-256":
             raise Refused("this server asks for the token as the password, by SCRAM-SHA-256")
-        answer, exchange = self._scram.exchange((payload.value() or b"").decode(errors="replace"))
+        answer, exchange = scram.exchange((payload.value() or b"").decode(errors="replace"))
         writer.write(messages.authentication(_SASL_CONTINUE, answer.encode()))
         kind, payload = await read_message(reader, messages.MOST_STARTUP)
         if kind != b"p":
             raise Refused("the proof of the token is missing")
         final = exchange.finish(payload.rest().decode(errors="replace"))
+        if "read" not in roles:
+            raise SqlError("42501", f'the token "{user}" has not the role read', "use one that has it")
         writer.write(messages.authentication(_SASL_FINAL, final.encode()))
 
-    async def _converse(self, first: Payload, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _converse(
+        self, wishes: list[tuple[str, str]], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         settings = Settings(self.limits.seconds)
-        while name := first.text():
-            value = first.text()
+        for name, value in wishes:
             if name not in ("user", "database", "options", "replication") and not name.startswith("_pq_"):
                 settings.set(name, value)
             for option, wanted in _options(value) if name == "options" else ():
@@ -156,6 +161,14 @@ class SqlServer:
         finally:
             del self._sessions[number]
             session.close()
+
+
+def _wishes(first: Payload) -> list[tuple[str, str]]:
+    """Return the parameters in the startup message of a client: its user, and settings."""
+    wishes = []
+    while name := first.text():
+        wishes.append((name, first.text()))
+    return wishes
 
 
 def _options(text: str) -> list[tuple[str, str]]:

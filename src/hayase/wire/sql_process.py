@@ -1,9 +1,9 @@
 """The SQL server in a process of its own, so that no statement can stop or slow the pipeline beside it.
 
-    with sql_serving(home, "127.0.0.1:5433", token=token) as address:
+    with sql_serving(home, "127.0.0.1:5433", access=access) as address:
         ...  # run the pipeline
 
-The owner listens and passes the socket on; the process gets its token over a pipe, and ends when the pipe is closed, even if the
+The owner listens and passes the socket on; the process gets the token over a pipe, and ends when the pipe is closed, even if the
 owner is killed. If the process ends by itself, it is started again after a pause, which is longer the more often it ends at once;
 clients that connect meanwhile wait in the queue of the socket.
 """
@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -24,11 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import orjson
-
-from hayase.core.addresses import Address, check_token, listening
-from hayase.core.errors import HayaseError
+from hayase.core.access import OPEN, Access
+from hayase.core.addresses import Address, listening
 from hayase.core.log_files import rotated_file
+from hayase.core.socket_processes import end_process, options_of_this_process, start_process
 from hayase.engine.home import Home, open_log
 from hayase.streams.durable import make_directory
 
@@ -38,12 +36,11 @@ if TYPE_CHECKING:
 __all__ = ["KeptProcess", "main", "sql_serving"]
 
 _logger = logging.getLogger(__name__)
+_MODULE = "hayase.wire.sql_process"
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds between two starts of a process that ends by itself."""
 _LOOK = 0.25
 """Seconds between two looks whether the owner ends."""
-_SECONDS = 10
-"""For the process to end when it is asked to."""
 
 
 @contextlib.contextmanager
@@ -51,30 +48,30 @@ def sql_serving(
     home: Home,
     address: str,
     *,
-    token: str | None = None,
-    certificate: Path | None = None,
-    key: Path | None = None,
+    access: Access = OPEN,
+    log: bool = True,
     on_end: Callable[[str], None] | None = None,
 ) -> Iterator[Address]:
     """Serve a home over PostgreSQL's protocol inside the block; yield the address with its actual port.
 
-    Without a token, only at a loopback address. With a `certificate` (PEM, with its `key` in a file of its own or in the same one)
-    clients may use TLS. `on_end` gets a line each time that the process has ended by itself and is about to be started again.
+    Without a token, only at a loopback address. With a certificate clients may use TLS. The log is `logs/sql.log` in the home, or
+    without `log` the standard error of this process, for a home that is only read. `on_end` gets a line each time that the process
+    has ended by itself and is about to be started again.
     """
     wanted = Address.from_text(address)
-    check_token(token)
-    if certificate is not None:
-        tls_context(certificate, key)  # an unusable one is an error here, not in the process
-    with listening(wanted, token) as listener:
-        start = partial(_started, home, listener, token, certificate, key)
-        with KeptProcess(start, home.path / "logs" / "sql.log", on_end):
+    access.check()  # what cannot be used is an error here, not in the process
+    with listening(wanted, access.is_secured) as listener:
+        start, file = partial(_started, home, listener, access, log), home.path / "logs" / "sql.log" if log else None
+        with KeptProcess(start, file, on_end):
             yield Address(wanted.host, listener.getsockname()[1])
 
 
 class KeptProcess:
     """A context manager that keeps the server's process running; `on_end` gets a line each time that it has ended by itself."""
 
-    def __init__(self, start: Callable[[], subprocess.Popen[bytes]], log: Path, on_end: Callable[[str], None] | None):
+    def __init__(
+        self, start: Callable[[], subprocess.Popen[bytes]], log: Path | None, on_end: Callable[[str], None] | None
+    ):
         self._start, self._log, self._on_end = start, log, on_end
         self._done = threading.Event()
         self.process = start()
@@ -86,9 +83,8 @@ class KeptProcess:
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        _ask_to_end(self.process)
         self._thread.join()
-        _end(self.process)
+        end_process(self.process)
 
     def _keep(self) -> None:
         pause = FIRST_PAUSE
@@ -99,16 +95,15 @@ class KeptProcess:
                 return
             if time.monotonic() - begun > 2 * LONGEST_PAUSE:
                 pause = FIRST_PAUSE
-            told = (
-                f"the SQL server has ended ({self.process.returncode}) and starts again in {pause:g} s; see {self._log}"
-            )
+            told = f"the SQL server has ended ({self.process.returncode}) and starts again in {pause:g} s"
+            told += f"; see {self._log}" if self._log is not None else ""
             _logger.warning("%s", told)
             if self._on_end is not None:
                 self._on_end(told)
             if self._done.wait(pause):
                 return
             pause = min(2 * pause, LONGEST_PAUSE)
-            _ask_to_end(self.process)  # nobody reads what it was asked with
+            end_process(self.process)  # which closes the pipe to it
             self.process = self._start()
 
     def _wait(self) -> None:
@@ -119,66 +114,29 @@ class KeptProcess:
                 return
 
 
-def _started(
-    home: Home, listener: socket.socket, token: str | None, certificate: Path | None, key: Path | None
-) -> subprocess.Popen[bytes]:
+def _started(home: Home, listener: socket.socket, access: Access, log: bool) -> subprocess.Popen[bytes]:
+    options = {"home": str(home.path), "access": access.as_json(), "log": log}
+    if not log:
+        return start_process(_MODULE, listener, options)
     make_directory(home.path / "logs")
-    command = [sys.executable, "-m", "hayase.wire.sql_process"]
-    with open(open_log(home.path / "logs" / "sql.log"), "wb") as log:  # noqa: PTH123 - a descriptor
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[listener.fileno()], start_new_session=True
-        )
-    assert process.stdin is not None
-    options = {"home": home.path, "socket": listener.fileno(), "token": token, "certificate": certificate, "key": key}
-    process.stdin.write(orjson.dumps(options, default=str) + b"\n")
-    process.stdin.flush()
-    return process
-
-
-def _ask_to_end(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(OSError):
-        process.stdin.close()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """Return what TLS needs; HayaseError if the certificate cannot be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise HayaseError(
-            f'the certificate "{certificate}" cannot be used: {error}', "give PEM files with its key"
-        ) from error
-    return context
+    with open(open_log(home.path / "logs" / "sql.log"), "wb") as file:  # noqa: PTH123 - a descriptor
+        return start_process(_MODULE, listener, options, file)
 
 
 def main() -> None:
     """Serve as the first line of standard input says, until standard input ends."""
     from hayase.wire.server import SqlServer
 
-    options = orjson.loads(sys.stdin.buffer.readline())
+    listener, options = options_of_this_process()
     home = Path(options["home"])
-    handler = rotated_file(home / "logs" / "sql.log", logging.WARNING)
-    logging.getLogger("hayase").addHandler(handler)
-    certificate, key = options["certificate"], options["key"]
-    tls = None if certificate is None else tls_context(Path(certificate), None if key is None else Path(key))
-    server = SqlServer(home, token=options["token"], tls=tls)
+    if options["log"]:
+        logging.getLogger("hayase").addHandler(rotated_file(home / "logs" / "sql.log", logging.WARNING))
+    server = SqlServer(home, access=Access.from_json(options["access"]))
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve_until_closed(server, options["socket"]))
+        asyncio.run(_serve_until_closed(server, listener))
 
 
-async def _serve_until_closed(server: SqlServer, descriptor: int) -> None:
-    listener = socket.socket(fileno=descriptor)
-    listener.setblocking(False)
+async def _serve_until_closed(server: SqlServer, listener: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     serving = asyncio.create_task(server.serve(listener))
     closed = loop.run_in_executor(None, sys.stdin.buffer.read)

@@ -71,8 +71,9 @@ def home_manifest(home: Home, manifests: Mapping[str, Manifest]) -> Manifest:
     The version is the total number of batches. The result is for reading only: it holds no state to resume from.
     """
     committed = [manifest for manifest in manifests.values() if manifest.version]
+    lanes = {lane: manifest.version for lane, manifest in manifests.items()}
     if len(committed) <= 1:
-        return committed[0] if committed else Manifest()
+        return replace(committed[0] if committed else Manifest(), lanes=lanes)
     version = max(manifest.offset.definition for manifest in committed)
     stages = {record.name for record in definition_of(home, version).records}
     newest = max(committed, key=lambda manifest: manifest.committed_at)
@@ -91,6 +92,7 @@ def home_manifest(home: Home, manifests: Mapping[str, Manifest]) -> Manifest:
         runs=tuple(run for manifest in committed for run in manifest.runs),
         totals=_merged([manifest.totals for manifest in committed], stages),
         seconds=max(manifest.seconds for manifest in committed),
+        lanes=lanes,
     )
 
 

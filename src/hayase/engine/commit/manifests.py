@@ -83,6 +83,8 @@ class Manifest:
     version of the last batch with updates for it. Outputs that this lane has not written since their stages began are absent."""
     adopted: tuple[str, ...] = ()
     """Stages that took over from their builds: the outputs of these are put in the place of their own."""
+    lanes: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Of several manifests that were merged: the version of each lane. Not in the file."""
 
     def as_json(self) -> bytes:
         return orjson.dumps(
