@@ -385,7 +385,7 @@ def test_lanes_commit_only_while_no_snapshot_is_taken(shop: Path, room: Path, mo
 
     def look(step: str) -> None:
         if step == "before rename" and list(manifests.glob("*.tmp")):
-            with (pipeline.home.path / "commit.lock").open() as lock:
+            with (pipeline.home.path / "lock.commits").open() as lock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     held[step] = False

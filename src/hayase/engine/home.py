@@ -139,7 +139,7 @@ class Home:
 
     @property
     def _commit_lock(self) -> Path:
-        return self.path / "commit.lock"
+        return self.path / "lock.commits"
 
     def is_locked(self) -> bool:
         """Whether a process holds the lock now. Does not take the lock, so a run that starts meanwhile is not disturbed."""

@@ -109,7 +109,7 @@ def _older_copy(target: Path) -> CopyIndex | None:
 
 def _is_passing(name: str) -> bool:
     """Return whether a file does not say that a copy was used: whoever copies it again takes the lock of commits, too."""
-    return is_of_one_run(name) and (not name.endswith("lock") or name == "commit.lock")
+    return is_of_one_run(name) and not name.endswith("lock")
 
 
 def _clear_empty(target: Path) -> None:

@@ -148,7 +148,7 @@ def is_of_one_run(name: str) -> bool:
     return (
         top in _OF_ONE_RUN
         or last.endswith((TEMPORARY, ".lock", ".told.json", ".seen.json"))
-        or last in ("lock", "status.json")
+        or last in ("lock", "lock.commits", "status.json")
         or f"{TEMPORARY}/" in name
     )
 
