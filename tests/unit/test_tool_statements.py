@@ -1,7 +1,7 @@
 """What tools send when they connect and when they list schemas, relations and columns: every statement is answered sensibly.
 
-The tools themselves are not run here. Their statements were collected from their public sources and issues, and shortened where a
-part is repeated.
+The tools themselves are not run here. Grafana's statements are those of its source; the others follow what is known of the tools
+and may differ from a given release. They are shortened where a part is repeated.
 """
 
 from __future__ import annotations
