@@ -30,8 +30,8 @@ for step in range(int(sys.argv[1])):
     sys.settrace(None)
     assert event.wait(0) == event.is_set() == (lines > step)
 """
-"""A handler runs between two steps of the main thread; here it does so before one line of `wait` after the other. In a process of its
-own: it traces, and if `set` waited for a lock that the wait holds, it would never end."""
+"""A handler runs between two steps of the main thread; here it does so before one line of `wait` after the other. It is a process
+of its own because it traces, and because it would never end if `set` waited for a lock that the wait holds."""
 
 
 def test_a_handler_may_interrupt_a_wait_anywhere() -> None:
