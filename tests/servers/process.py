@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
+import psutil
+
 from campaign.processes import kill_tree, send, tree
 
 __all__ = ["PATIENCE", "Missing", "NotStarted", "Server", "free_port", "port_open", "unprivileged"]
@@ -145,7 +147,13 @@ class Server:
 
     def pause(self) -> None:
         """Stop all processes of the server where they are; its connections stay open and nothing is answered."""
-        send(tree(self.process_id), signal.SIGSTOP)
+        processes = tree(self.process_id)
+        send(processes, signal.SIGSTOP)
+        deadline = time.monotonic() + PATIENCE
+        while not all(map(_has_stopped, processes)):  # a signal takes its time on a busy machine
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} does not stop")
+            time.sleep(0.001)
 
     def resume(self) -> None:
         """Let the server go on after `pause`."""
@@ -205,3 +213,10 @@ def port_open(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _has_stopped(process: psutil.Process) -> bool:
+    try:
+        return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

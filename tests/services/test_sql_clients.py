@@ -60,7 +60,7 @@ def test_psql_asks_and_describes(address: Address) -> None:
 
 def test_a_server_that_is_killed_is_there_again(shop: hy.Pipeline) -> None:
     lines: queue.Queue[str] = queue.Queue()
-    with sql_serving(shop.home, "127.0.0.1:0", token=TOKEN, on_end=lines.put) as place:
+    with sql_serving(shop.home, "127.0.0.1:0", access=Access(TOKEN), on_end=lines.put) as place:
         assert psql(place, "select n from total") == "39\n"
         (server,) = [
             child for child in psutil.Process().children() if "hayase.wire.sql_process" in " ".join(child.cmdline())

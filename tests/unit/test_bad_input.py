@@ -149,7 +149,7 @@ def test_a_changed_stage_is_refused_before_anything_runs_and_reset_is_the_way_ou
     before = pipeline.run_until_idle(spark=False)
     pipeline.remove("spend")
     pipeline.query("spend", "select user, count(*) as n from events group by user")
-    with pytest.raises(StageChanged, match="put the old definition back, or begin anew with `hayase reset spend"):
+    with pytest.raises(StageChanged, match="`hayase apply --beside`, or begin anew with `hayase reset spend"):
         pipeline.run_until_idle(spark=False)
     assert pipeline.progress() == before
     pipeline.reset("spend")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Command
+from hayase.core.access import Access
 from hayase.engine.commit.ledger import open_ledger
 from hayase.pipeline import Pipeline
 from hayase.serving import Status, serving
@@ -46,7 +47,7 @@ def test_with_a_token(hayase_: Command, shop: Pipeline, tmp_path: Path, monkeypa
     file.chmod(0o600)
     with open_ledger(shop.home) as ledger:
         status = Status("running", ledger.latest())
-        with serving(shop.home, "127.0.0.1:0", tables=ledger.tables, status=status, token=TOKEN) as server:
+        with serving(shop.home, "127.0.0.1:0", tables=ledger.tables, status=status, access=Access(TOKEN)) as server:
             refused = hayase_("health", server.url)
             assert refused.code == 1
             assert "/health answered 401" in refused.err
