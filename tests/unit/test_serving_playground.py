@@ -35,8 +35,15 @@ def every_file(path: Path) -> dict[str, bytes]:
 
 
 def running_trials() -> list[psutil.Process]:
-    children = psutil.Process().children(recursive=True)
-    return [child for child in children if "trial_process" in " ".join(child.cmdline())]
+    return [child for child in psutil.Process().children(recursive=True) if "trial_process" in command_of(child)]
+
+
+def command_of(process: psutil.Process) -> str:
+    """The command of a process; one that is gone, or a zombie of Spark, has none."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 # -- words ----------------------------------------------------------------------------------------------------------------

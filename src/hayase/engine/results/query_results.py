@@ -178,7 +178,8 @@ class Results(Frames):
         return rows
 
     def changes(self) -> list[tuple[Any, str, dict[str, Any]]]:
-        """Return all final changes as (time, "+" or "-", row), in time order, with "-" first at each time."""
+        """Return all final changes as (time, "+" or "-", row), in time order, with "-" first at each time. Changes of one time and
+        sign have no order of their own."""
         time, sign, rows = self._consistent(self._changes)
         return list(zip(self._times(time).to_pylist(), sign.to_pylist(), records(rows)))
 
